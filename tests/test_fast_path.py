@@ -44,6 +44,7 @@ from openaclnn.engines.cpu.launching import pool
 from openaclnn.engines.cpu.layouts import gathered
 from openaclnn.engines.machine import callers, objects
 from openaclnn.engines.machine.builtins import address_of_function
+from openaclnn.engines.machine.callers import PythonBlock
 from openaclnn.repeat import slots as at
 from openaclnn.repeat.cache import CallCache
 from openaclnn.testing.goldens import plan_of
@@ -458,6 +459,28 @@ def test_what_an_allocation_raises_is_raised(taken: list[bool], monkeypatch: Any
         with pytest.raises(MemoryError, match=r"no room for \(16,\) of float32"):
             openaclnn.elu_backward(g, x)
     assert [sys.getrefcount(value) for value in (g, x)] == before
+
+
+def test_what_a_runner_in_python_raises_is_raised() -> None:
+    """And nothing is lost, garbage is collected as before, and the next call is served."""
+    x, function = np.arange(-2, 4, dtype=np.int32), openaclnn.relu
+    for _ in range(2):
+        function(x)
+    [entry] = cache_of(openaclnn.find_operator("relu")).entries
+    [block] = [held for held in entry.relies_on if isinstance(held, PythonBlock)]
+    [run] = block._held
+
+    def refuse(addresses: Any, stream: int) -> int:
+        raise ZeroDivisionError(f"{len(addresses)} addresses on {stream}")
+
+    before = sys.getrefcount(x), sys.getrefcount(entry), gc.isenabled()
+    for _ in range(5):
+        block.fall_back(refuse)
+        with pytest.raises(ZeroDivisionError, match="2 addresses on 0"):
+            function(x)
+    block.fall_back(run)
+    assert function(x).tolist() == [0, 0, 0, 1, 2, 3]
+    assert (sys.getrefcount(x), sys.getrefcount(entry), gc.isenabled()) == before
 
 
 def test_what_is_no_call_of_its_own_is_left_alone(taken: list[bool]) -> None:
