@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad
 
 from openaclnn.core import results
 from openaclnn.core.interface import REDUCTIONS
@@ -261,7 +262,9 @@ class Native:
         Others Python raises as soon as its code that waits for the results runs on, if it called this operator and nothing else: C++ in
         between might raise something first.
         """
-        at_once = isinstance(error, Exception) and not self._is_called_by(waiting)
+        at_once = isinstance(error, Exception) and (
+            not self._is_called_by(waiting) or any(map(_is_dual, arguments))
+        )
         if waiting is not None and type(error) is not RuntimeError and not at_once:
             results = self._blank(arguments, named)
             if results is not None:
@@ -373,6 +376,18 @@ def as_raised(function: Callable[..., Any], *arguments: Any, **more: Any) -> Any
         if error is None or str(error) != str(told):
             raise
         raise error from None
+
+
+def _is_dual(value: Any) -> bool:
+    """Whether C++ computes a forward derivative with the results, and may refuse what the operator did."""
+    if not isinstance(value, torch.Tensor):
+        return False
+    try:
+        return forward_ad.unpack_dual(value).tangent is not None  # type: ignore[no-untyped-call]
+    except (
+        RuntimeError
+    ):  # while there are such derivatives a kernel, which is below them, may not ask
+        return True
 
 
 def _called_by(frame: Any) -> str:
