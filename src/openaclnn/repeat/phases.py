@@ -21,7 +21,7 @@ from openaclnn.core.tensor import Scalar, Tensor
 from openaclnn.engines.dispatch import Choice, Runner
 from openaclnn.repeat import slots as at
 from openaclnn.repeat.cache import CallCache, nothing_chosen
-from openaclnn.repeat.specialize import entry_of, library_of
+from openaclnn.repeat.specialize import Work, entry_of, library_of
 
 Extent = tuple[int, int, int]
 """The bytes that one of a kernel's tensors covers, from its first element on: the lowest, and the one behind the highest; and whether each element is read exactly
@@ -147,7 +147,7 @@ def locate(
     kind, library, work, _ = known.relies_on
     launch = kind.exact
     if work.source >= 0:
-        launch = _new(Launch, (_runner(work.runner, shifts, told), size, extents))
+        launch = _new(Launch, (_runner(work, shifts, told), size, extents))
     if library == at.NUMPY:
         return kind, launch, (addresses, owners)
     if library == at.TORCH:
@@ -159,8 +159,8 @@ def locate(
 _new = tuple.__new__  # a third of the time
 
 
-def _runner(run: Callable[..., int], shifts: Sequence[int], told: Sequence[Any]) -> Runner:
-    """What runs a call, as `code.phase_one` tells it."""
+def _runner(work: Work, shifts: Sequence[int], told: Sequence[Any]) -> Runner:
+    """What runs a call, as `code.phase_one` tells it; it keeps what constants point into."""
     if not any(shifts):
-        return lambda addresses, stream: run(addresses, stream, *told)
-    return lambda addresses, stream: run(tuple(map(add, addresses, shifts)), stream, *told)
+        return lambda addresses, stream: work.runner(addresses, stream, *told)
+    return lambda addresses, stream: work.runner(tuple(map(add, addresses, shifts)), stream, *told)

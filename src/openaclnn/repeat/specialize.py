@@ -112,7 +112,7 @@ def entry_of(
     if source < 0:  # shapes and strides must be the very same
         each = [_SAME] * len(each)
     array_dtypes = _add_arrays(entry, library, arrays, places, plan, output, each, views)
-    return at.Entry(entry, (*allocators, runner, block, options, array_dtypes)), work
+    return at.Entry(entry, (*allocators, runner, block, flat, options, array_dtypes)), work
 
 
 def _block_of(runner: Any, takes: int, plan: Plan) -> Any:

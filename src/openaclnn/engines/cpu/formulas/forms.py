@@ -63,7 +63,15 @@ class Flat(NamedTuple):
         operands = plan.operands
         if len(operands) > gathered.MAX_OPERANDS or len(self.constants) + len(operands) >= MAX_ARGUMENTS:  # fmt: skip
             return None
-        return _FlatBlock(self, [operand.dtype.itemsize for operand in operands], len(plan.outputs), strided).run  # fmt: skip
+        kernel, gathering = (self.dense(), self.gathering()) if strided else (self.kernel, 0)
+        items = [operand.dtype.itemsize for operand in operands]
+        return _any_size(kernel, gathering, self.grain, self.reciprocal, len(plan.outputs), *items)
+
+
+@functools.lru_cache(maxsize=256)
+def _any_size(*words: int) -> Callable[..., int]:
+    """Such a builtin, which takes 20 us to make; whatever the constants."""
+    return _FlatBlock(words).run
 
 
 # The block of such a builtin, behind what calls it: the pool's, the kernel and what gathers for it or 0, grain, which constant is one over the count or -1, how many outputs
@@ -72,13 +80,10 @@ POOL, KERNEL, GATHERING, GRAIN, RECIPROCAL, OUTPUTS, ITEMS = range(CALL_HEADER, 
 
 
 class _FlatBlock(CallBlock):
-    def __init__(self, flat: Flat, items: Sequence[int], outputs: int, strided: bool) -> None:
-        takes = SHAPE | (STRIDES if strided else 0) | TOLD_NUMBERS
-        super().__init__(ITEMS + len(items), takes, whole=(1 << MAX_NUMBERS) - 1)
-        kernel, gathering = (flat.dense(), flat.gathering()) if strided else (flat.kernel, 0)
-        words = pool.control_address(), kernel, gathering, flat.grain, flat.reciprocal, outputs, *items  # fmt: skip
-        self._block[POOL:] = array("q", words)
-        self._held.append(flat.keep)
+    def __init__(self, words: Sequence[int]) -> None:
+        takes = SHAPE | (STRIDES if words[GATHERING - KERNEL] else 0) | TOLD_NUMBERS
+        super().__init__(KERNEL + len(words), takes, whole=(1 << MAX_NUMBERS) - 1)
+        self._block[POOL:] = array("q", (pool.control_address(), *words))
         self.run = self.callable("flat.any_size", _emit_any_size, self._start)
 
     def _start(self, *call: Any) -> int:
