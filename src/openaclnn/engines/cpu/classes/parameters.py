@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 from openaclnn.core.dtypes import FLOAT16, INT32, INT64, UINT8
 from openaclnn.core.plan import Plan
-from openaclnn.engines.machine.cache import FEW
 from openaclnn.engines.machine.code import Code
 from openaclnn.engines.machine.host import machine
 from openaclnn.engines.machine.kinds import SIZE
@@ -85,12 +84,6 @@ def double(number: float) -> int:
     """A FLOAT64 as a slot holds it."""
     bits: int = struct.unpack("q", struct.pack("d", number))[0]
     return bits
-
-
-def few(code: Code, arguments: Sequence[Value]) -> Value:
-    """Whether a kernel is called for few elements."""
-    parameters = Parameters(code, arguments[0], fields((), ()))  # what every block has
-    return parameters["positions"] * parameters["classes"] <= FEW
 
 
 class Parameters:
