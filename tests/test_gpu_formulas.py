@@ -33,6 +33,7 @@ from openaclnn.engines.formulas.words import (
     gelu_tanh,
     log,
     log1p,
+    low_log,
     low_log1m,
     maximum,
     minimum,
@@ -157,6 +158,10 @@ def term_softened(x: Value, y: Value) -> Value:
 
 def term_low_log1m(x: Value, y: Value) -> Value:
     return low_log1m(abs(x))
+
+
+def term_low_log(x: Value, y: Value) -> Value:
+    return low_log(abs(x) + 1e-40)
 
 
 RANGES: dict[Callable[..., Any], list[tuple[float, float]]] = {
@@ -317,8 +322,9 @@ if MODE == "interpret":
 
     @dtypes
     @pytest.mark.parametrize(
-        ("function", "high"), [(term_softplus, 9.5), (term_softened, 90.0), (term_low_log1m, 0.5)]
-    )
+        ("function", "high"),
+        [(term_softplus, 9.5), (term_softened, 90.0), (term_low_log, 0.5), (term_low_log, 1e-3), (term_low_log, 1e-38), (term_low_log1m, 0.5)],
+    )  # fmt: skip
     def test_words_of_what_is_added_up(
         function: Callable[..., Any], high: float, dtype: DType, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -408,6 +408,21 @@ if MODE == "interpret":
         assert openaclnn.l1_loss(half, one) == 0.5
         assert openaclnn.binary_cross_entropy(half, one) == dtype.numpy.type(np.log(2))
 
+    @pytest.mark.parametrize("dtype", [FLOAT, BFLOAT16], ids=str)
+    @pytest.mark.parametrize(
+        ("x", "y"),
+        [(0.25, inf), (0.75, -inf), (0.5, inf), (0, inf), (-0.1, 0.5), (1.5, 0), (inf, 1), (nan, 0), (0, 1), (1, 0), (0, 0), (1e-40, 1)],
+    )  # fmt: skip
+    def test_a_mean_s_probabilities_and_targets_of_any_value(
+        x: float, y: float, dtype: DType
+    ) -> None:
+        """One among many, of which several are added up in FLOAT."""
+        probabilities, targets = (np.full(9000, each, dtype.numpy) for each in (0.625, 0.25))
+        probabilities[5000], targets[5000] = x, y
+        given = {"self": probabilities, "target": targets, "reduction": "sum"}
+        exact = openaclnn.find_operator("binary_cross_entropy").oracle(**given)
+        np.testing.assert_allclose(openaclnn.binary_cross_entropy(**given), exact, rtol=1e-6 if dtype is FLOAT else 4e-3)  # fmt: skip
+
     @pytest.mark.parametrize(("wide", "few"), [(1, True), (1, False), (1030, True)])
     def test_logits_that_are_no_numbers(
         wide: int, few: bool, monkeypatch: pytest.MonkeyPatch

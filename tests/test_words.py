@@ -20,7 +20,15 @@ from openaclnn.engines.machine.host import Machine, machine, this_machine, writt
 
 Array = np.ndarray[Any, Any]
 EXACT = {"where", "fma", "abs", "sign", "sqrt", "minimum", "maximum", "ratio"}
-OF_OPERATORS = {"scaled_exp", "scaled_expm1", "low_log", "low_log1m", "softened", "gelu_tanh_slope"}
+OF_OPERATORS = {
+    "scaled_exp",
+    "scaled_expm1",
+    "scaled_gate",
+    "low_log",
+    "low_log1m",
+    "softened",
+    "gelu_tanh_slope",
+}
 every_word = pytest.mark.parametrize("word", BOUNDS)
 
 

@@ -49,6 +49,7 @@ WORDS: dict[str, Callable[..., Any]] = {
     "sigmoid": lambda *x: torch.sigmoid(_sum(*x)), "softplus": lambda *x: functional.softplus(_sum(*x)),
     "scaled_exp": lambda multiplier, factor, x: multiplier * torch.exp(factor * x),
     "scaled_expm1": lambda multiplier, factor, x: multiplier * torch.expm1(factor * x),
+    "scaled_gate": lambda x, factor: x * torch.sigmoid(factor * torch.where(factor == 0, 0.0, x)),
     "sign": lambda x: torch.where(x == x, torch.sign(x), x),  # PyTorch's is 0 of NaN
     "softened": functional.softplus, "low_log": torch.log, "low_log1m": lambda x: torch.log1p(-x),
     "rounded": lambda x: x, "gate": lambda x, *v: x * torch.sigmoid(_sum(*v)),

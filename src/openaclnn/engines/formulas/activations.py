@@ -21,6 +21,7 @@ from openaclnn.engines.formulas.words import (
     normal_cdf,
     normal_pdf,
     ratio,
+    scaled_gate,
     where,
 )
 from openaclnn.engines.formulas.words import (
@@ -148,9 +149,7 @@ def silu_backward(gradient: Value, x: Value) -> Value:
 
 @formula
 def swish(x: Value, *, beta: float) -> Value:
-    inside = where(beta == 0.0, 0.0, x)  # half of x, of infinity too
-    v = beta * inside
-    return gate(x, v, fma(inside, beta, -v))
+    return scaled_gate(x, beta)
 
 
 @formula

@@ -27,7 +27,7 @@ from openaclnn.engines.machine.values import Value, fma, intrinsic, maximum, min
 HEAVY = frozenset(
     {
         "erf", "erfc", "erfinv", "exp", "expm1", "gate", "gelu", "gelu_tanh", "gelu_tanh_slope", "log", "log1p", "log_sigmoid", "logit", "low_log", "low_log1m",
-        "mish", "normal_cdf", "normal_pdf", "scaled_exp", "scaled_expm1", "sigmoid", "softened", "softplus", "tanh",
+        "mish", "normal_cdf", "normal_pdf", "scaled_exp", "scaled_expm1", "scaled_gate", "sigmoid", "softened", "softplus", "tanh",
     }
 )  # fmt: skip
 """Words that take longer than the memory does."""
@@ -387,6 +387,11 @@ class Words:
         x = self._value(x)
         lost = (self.abs(x) == math.inf) & (size < self.SIGMOID.end)
         return (v == v).choose(lost.choose(x, self._signed(result, x)), v)
+
+    def scaled_gate(self, x: Any, factor: Any) -> Any:
+        inside = self.where(factor == 0.0, 0.0, x)
+        v = factor * inside
+        return self.gate(x, v, self.fma(inside, factor, -v))
 
     def _softened(self, x: Any, rest: Any = None) -> tuple[Any, Any]:
         """log1p(exp(-|x|)), and what rounding left of it."""

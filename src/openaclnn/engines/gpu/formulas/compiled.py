@@ -88,8 +88,8 @@ class Names:
         self.results = [f"result_{number}" for number in range(formula.results)]
         self.outs = ["out", *(f"out_{number}" for number in range(1, formula.results))]
 
-    def call(self) -> str:
-        """The call of `formula` with the values that were read."""
+    def call(self, function: str = "formula") -> str:
+        """The call of `formula`, or another function of its parameters, with the values that were read."""
         # The interpreter hands over Python's numbers, which would be computed with as such.
         arguments = [
             *(f"value_{name}" for name in self.formula.values),
@@ -97,7 +97,7 @@ class Names:
             *(f"{name}=SWITCH_{name}" for name in self.formula.switches),
             "PRECISE=PRECISE",
         ]
-        return f"formula({', '.join(arguments)})"
+        return f"{function}({', '.join(arguments)})"
 
 
 @triton.jit

@@ -17,6 +17,8 @@ from openaclnn.engines.formulas.words import (
     expm1,
     fma,
     gate,
+    low_log,
+    low_log1m,
     maximum,
     minimum,
     sign,
@@ -198,3 +200,29 @@ CHOICES = {
     "celu": Choice("alpha", "inverse_alpha", (Form(celu_product), Form(celu_quotient), Form(activations.celu)), _choose_quotient),
 }  # fmt: skip
 """By the kernel's name."""
+
+
+# What is only added up, where the sum is finite: two instructions less an element. An infinite target makes it infinite or NaN, where the formula is NaN.
+
+
+def _unlikelihood(x: Value, y: Value) -> Value:
+    less = minimum(x, 1.0 - x)
+    far = maximum(low_log(less), -100.0)
+    near = low_log1m(less)
+    return fma(where(x < 0.5, y, 1.0 - y), near - far, -near)
+
+
+@described
+def unlikelihood(x: Value, y: Value) -> Value:
+    return _unlikelihood(x, y)
+
+
+@described
+def weighted_unlikelihood(x: Value, y: Value, weight: Value) -> Value:
+    return weight * _unlikelihood(x, y)
+
+
+FINITE_TERMS = {
+    "binary_cross_entropy": weighted_unlikelihood, "binary_cross_entropy_without_weight": unlikelihood,
+}  # fmt: skip
+"""By the kernel's name, too."""

@@ -30,6 +30,8 @@ INFINITY = tl.constexpr(float("inf"))
 TINY = tl.constexpr(1.1754943508222875e-38)  # the smallest normal FLOAT
 INTERPRETED = tl.constexpr(knobs.runtime.interpret)
 HALF_ROOT_BITS = tl.constexpr(0x3F3504F3)  # of sqrt(1/2)
+RAISED_HALF_ROOT_BITS = tl.constexpr(0x3F3504F3 + (23 << 23))  # of 2^23 sqrt(1/2)
+BIT = tl.constexpr(2.0**-23)
 
 
 @triton.jit
@@ -115,9 +117,9 @@ def _times_power(x, bits):
 
 @triton.jit
 def _wide_reciprocal(x):
-    """Right to 2^-40, of float64 that is neither tiny nor huge: the hardware's high half, and a step of Newton's."""
+    """Right to 2^-40, of float64 that is not tiny, and 0 where that would be subnormal: the hardware's high half, and a step of Newton's."""
     if INTERPRETED:
-        result = 1.0 / x
+        result = tl.where(x < 2.0**1022, 1.0 / x, 0.0)
     else:
         near = tl.inline_asm_elementwise("rcp.approx.ftz.f64 $0, $1;", "=d,d", [x], dtype=tl.float64, is_pure=True, pack=1)  # fmt: skip
         result = tl.fma(near, tl.fma(near * _double(-1.0), x, _double(1.0)), near)
@@ -128,6 +130,17 @@ def _wide_reciprocal(x):
 def _wide_on(value, x, a, b):
     """(value x + a) x + b in float64. A number of 21 bits stands in its instruction, others take two more."""
     return tl.fma(tl.fma(value, x, _double(a)), x, _double(b))
+
+
+@triton.jit
+def _wide_sigmoid(v):
+    """1 / (1 + exp(-v)) for a v from -709.7, where it is 0, to 690; right to 2^-28."""
+    shifted = tl.fma(v, _double(-1.4426956176757812), _double(WIDE_ROUNDER))
+    r = tl.fma(shifted - _double(WIDE_ROUNDER), _double(LN_2), v)  # v = r - n ln 2
+    q = _wide_on(_double(0.0013872478157281876), r, -0.008367680013179779, 0.04166713356971741)
+    q = tl.fma(_wide_on(q, r, -0.16666531562805176, 0.5), r, _double(-1.0)) * r
+    power = _times_power(q + _double(1.0), shifted.to(tl.int64, bitcast=True).to(tl.int32))
+    return _wide_reciprocal(power + _double(1.0))
 
 
 @triton.jit
@@ -400,6 +413,26 @@ def gate(x, v, rest=None, PRECISE: tl.constexpr = True):
 
 
 @triton.jit
+def scaled_gate(x, factor, PRECISE: tl.constexpr = True):
+    inside = tl.where(factor == 0, 0.0, x)
+    v = factor * inside
+    if PRECISE:
+        # In float64 29 instructions; to know what the product's rounding left took 46.
+        size = tl.abs(factor)
+        if (size > 2.0**-100) & (size < 2.0**100):
+            inverse = reciprocal(factor)
+            lowest, highest = inverse * -709.7, inverse * 690.0
+            bound = _most(_least(x, _most(lowest, highest)), _least(lowest, highest))
+            share = _wide_sigmoid(bound.to(tl.float64) * factor.to(tl.float64))
+            result = (x.to(tl.float64) * share).to(tl.float32)
+        else:
+            result = gate(x, v, tl.fma(inside, factor, v * -1.0), PRECISE)
+    else:
+        result = gate(x, v, None, PRECISE)
+    return result
+
+
+@triton.jit
 def mish(x, PRECISE: tl.constexpr = True):
     """With e = exp(-|x|): x - x c, c = 2 e^2 / (2 e^2 + 2 e + 1), or below 0 x e - x e c, c = e (e + 1) / (e (e + 1) + e + 2)."""
     if PRECISE:
@@ -597,17 +630,29 @@ def log1p(x, PRECISE: tl.constexpr = True):
 
 
 @triton.jit
+def _raised_mantissa(x):
+    """x = 2^n (1 + f) of a positive number, f between sqrt(1/2) - 1 and sqrt(2) - 1: 2^23 n, as it lies in the bits of 2^23 x, of which none is subnormal, and f."""
+    bits = (x * 8388608.0).to(tl.int32, bitcast=True)
+    power = (bits - RAISED_HALF_ROOT_BITS) & -0x800000
+    f = tl.fma((bits - power).to(tl.float32, bitcast=True), BIT, -1.0)
+    return power.to(tl.float32), f
+
+
+@triton.jit
+def _low_log_series(f):
+    """(log(1 + f) - f) / f^2 of such an f."""
+    series = _horner(f, 0.0873354971408844, -0.14441843330860138, 0.14979301393032074, -0.16552339494228363)  # fmt: skip
+    series = _on(series, f, 0.19953612983226776, -0.2500249147415161, 0.3333422541618347)
+    return tl.fma(series, f, -0.4999998211860657)
+
+
+@triton.jit
 def low_log(x, PRECISE: tl.constexpr = True):
     """n ln 2 + f + f^2 P(f), of which the first term is at least twice as large as the others."""
     if PRECISE:
-        raised = x * 8388608.0  # so that none is subnormal
-        n, f = _mantissa(raised)
-        series = _horner(f, 0.0873354971408844, -0.14441843330860138, 0.14979301393032074, -0.16552339494228363)  # fmt: skip
-        series = _on(series, f, 0.19953612983226776, -0.2500249147415161, 0.3333422541618347)
-        series = tl.fma(series, f, -0.4999998211860657)
-        n = (n - 23).to(tl.float32)
-        small = tl.fma(n, LN_2_LEFT, series * (f * f))
-        result = tl.fma(n, LN_2, small + f)
+        power, f = _raised_mantissa(x)
+        small = tl.fma(power, LN_2_LEFT * BIT, _low_log_series(f) * (f * f))
+        result = tl.fma(power, LN_2 * BIT, small + f)
         result = tl.where(x > 0, result, _log2(x))  # infinite for 0, else NaN
     else:
         result = tl.fma(_raised_log2(x), LN_2, -24.0 * LN_2)
@@ -741,7 +786,7 @@ def normal_pdf(x, PRECISE: tl.constexpr = True):
 @triton.jit
 def gelu(x, PRECISE: tl.constexpr = True):
     """Float64 takes one instruction for what FLOAT takes several, to know what its roundings left, but there are half as many units for it: where FLOAT has the digits, it takes
-    less. With all of the exponential in float64 it took 1.2% more time, with a series, most of it in FLOAT, in place of the quotient 4%."""
+    less. With all of the exponential in float64 it took 1.2% more time, with a series, most of it in FLOAT, in place of the quotient 4%; with two or three conversions made of bits, and so three to five instructions more, 0 to 2%."""
     if PRECISE:
         # exp(-t^2 / 2) = 2^n (1 + q) with t^2 = r - 2 n ln 2
         t = _least(tl.abs(x), 14.46).to(tl.float64)
@@ -792,12 +837,7 @@ def gelu_tanh(x, PRECISE: tl.constexpr = True):
         above = _most(x, TANH_MOST * -1.0)
         t = _least(above, TANH_MOST).to(tl.float64)
         v = t * tl.fma(t * t, _double(TANH_CUBE), _double(TANH_SCALE))
-        shifted = tl.fma(v, _double(-1.4426956176757812), _double(WIDE_ROUNDER))
-        r = tl.fma(shifted - _double(WIDE_ROUNDER), _double(LN_2), v)  # v = r - n ln 2
-        q = _wide_on(_double(0.0013872478157281876), r, -0.008367680013179779, 0.04166713356971741)
-        q = tl.fma(_wide_on(q, r, -0.16666531562805176, 0.5), r, _double(-1.0)) * r
-        power = _times_power(q + _double(1.0), shifted.to(tl.int64, bitcast=True).to(tl.int32))
-        result = (above.to(tl.float64) * _wide_reciprocal(power + _double(1.0))).to(tl.float32)
+        result = (above.to(tl.float64) * _wide_sigmoid(v)).to(tl.float32)
         result = tl.fma(_least(x, -0.0), 0.0, result)
     else:
         result = gate(x, x * tl.fma(x * x, TANH_CUBE, TANH_SCALE), None, PRECISE)
@@ -975,7 +1015,7 @@ def divide(x, y, PRECISE: tl.constexpr = True):
 
 WORDS: dict[str, Any] = {
     "where": where, "fma": fma, "exp": exp, "scaled_exp": scaled_exp, "scaled_expm1": scaled_expm1, "expm1": expm1, "log": log, "log1p": log1p, "low_log": low_log, "low_log1m": low_log1m, "logit": logit, "sqrt": sqrt, "tanh": tanh,
-    "sigmoid": sigmoid, "gate": gate, "log_sigmoid": log_sigmoid, "softened": softened, "softplus": softplus, "erf": erf, "erfc": erfc,
+    "sigmoid": sigmoid, "gate": gate, "scaled_gate": scaled_gate, "log_sigmoid": log_sigmoid, "softened": softened, "softplus": softplus, "erf": erf, "erfc": erfc,
     "erfinv": erfinv, "normal_cdf": normal_cdf, "normal_pdf": normal_pdf, "gelu": gelu, "gelu_tanh": gelu_tanh, "gelu_tanh_slope": gelu_tanh_slope, "mish": mish, "abs": abs, "sign": sign,
     "minimum": minimum, "maximum": maximum, "ratio": ratio,
 }  # fmt: skip
@@ -1018,6 +1058,18 @@ def softened_term(x, PRECISE: tl.constexpr = True):
 
 
 @triton.jit
+def low_log_term(x, PRECISE: tl.constexpr = True):
+    """As `low_log`, less what the rounding of ln 2 left; -104 for 0."""
+    if PRECISE:
+        power, f = _raised_mantissa(x)
+        result = tl.fma(power, LN_2 * BIT, tl.fma(f * f, _low_log_series(f), f))
+        result = tl.where(x >= 0, result, float("nan"))
+    else:
+        result = low_log(x, PRECISE)
+    return result
+
+
+@triton.jit
 def low_log1m_term(x, PRECISE: tl.constexpr = True):
     if PRECISE:
         result = low_log1m(x)
@@ -1028,6 +1080,6 @@ def low_log1m_term(x, PRECISE: tl.constexpr = True):
 
 
 TERMS: dict[str, Any] = {
-    "softplus": softplus_term, "softened": softened_term, "low_log1m": low_log1m_term,
+    "softplus": softplus_term, "softened": softened_term, "low_log": low_log_term, "low_log1m": low_log1m_term,
 }  # fmt: skip
 """Words of sums over all elements: within 1.7 ulp of FLOAT, or 2^-16 of 16 bits, by two thirds of the instructions: kernels that only read have less time for them."""

@@ -35,7 +35,7 @@ def _read(pointer, index, inside, COMPUTE: tl.constexpr, STEP: tl.constexpr):
 FLAT = '''
 def flat_{name}(
     {pointers}{outs}count, {numbers}
-    {constexprs}UNIT: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr,
+    {constexprs}UNIT: tl.constexpr, MASKED: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr,
 ):
     """Operands that lie one after another (step 1), or are one element for all (step 0)."""
     block = tl.program_id(0)
@@ -44,7 +44,7 @@ def flat_{name}(
         count = count.to(tl.int64)
     count = count * UNIT
     index = block * BLOCK + tl.arange(0, BLOCK)
-    if UNIT % 16 == 0:
+    if MASKED and UNIT % 16 == 0:
         flat_block({pointers}{outs}index, index < count, {numbers}{known})
     elif (block + 1) * BLOCK <= count:
         # A mask that can end anywhere forbids vectors, so only the last block has one.

@@ -23,6 +23,7 @@ from openaclnn.engines.gpu.formulas.compiled import (
     listed,
     widen_pairs,
 )
+from openaclnn.engines.gpu.formulas.tuned import FINITE_TERMS
 from openaclnn.engines.gpu.kernels.sums import await_sums, let_next_start
 
 
@@ -94,7 +95,7 @@ def summed_{name}(
     {pointers}sums, count, parts, {numbers}{sizes}{strides}
     OVERLAPPED: tl.constexpr, ALONE: tl.constexpr, MEAN: tl.constexpr, FOURS: tl.constexpr, {constexprs}BLOCK: tl.constexpr,
 ):
-    """One part of the sum; part p takes every block whose number is p modulo `parts`. What FLOAT does not hold of four elements, or eight of 16 bits, is added up again without it."""
+    """One part of the sum; part p takes every block whose number is p modulo `parts`. What FLOAT does not hold of four elements, or eight of 16 bits, is added up again without it, by the formula as it is."""
     let_next_start(OVERLAPPED)
     part = tl.program_id(0)
     total = summed_part({pointers}part, count, parts, {numbers}{sizes}{strides}{known}FOURS, BLOCK)
@@ -121,8 +122,8 @@ def summed_part({pointers}part, count, parts, {numbers}{sizes}{strides}{constexp
         for block in range(first, blocks, parts):
             start = tl.where(block + parts < blocks, block + parts, block).to(tl.int64) * BLOCK
             {ahead} = read_block({begun}lanes, None, {sizes}{strides})
-            lower = summed_block({lower}, {numbers}{known})
-            upper = summed_block({upper}, {numbers}{known})
+            lower = summed_block({lower}, {numbers}{known}FOURS)
+            upper = summed_block({upper}, {numbers}{known}FOURS)
             if FOURS:
                 total += widened(lower + upper, SIZE, FOURS)
             else:
@@ -132,7 +133,7 @@ def summed_part({pointers}part, count, parts, {numbers}{sizes}{strides}{constexp
         for block in range(first, blocks, parts):
             start = tl.cast(block, tl.int64) * BLOCK
             {values} = read_block({pointers}start + lanes, None, {sizes}{strides})
-            total += widened(summed_block({floats}, {numbers}{known}), SIZE, FOURS)
+            total += widened(summed_block({floats}, {numbers}{known}FOURS), SIZE, FOURS)
     if part == 0:
 {masked}
     return tl.sum(total)
@@ -143,8 +144,12 @@ def read_block({pointers}index, inside, {sizes}{strides}):
     return {reads}
 
 
-def summed_block({values}, {numbers}{constexprs}):
-    return {call}
+def summed_block({values}, {numbers}{constexprs}FOURS: tl.constexpr):
+    if FOURS:
+        result = {finite}
+    else:
+        result = {call}
+    return result
 '''
 
 # Of elements that lie anywhere.
@@ -157,7 +162,7 @@ MASKED = """
         index = whole + lanes
         inside = index < count
         {values} = read_block({pointers}index, inside, {sizes}{strides})
-        total += widened(tl.where(inside, summed_block({floats}, {numbers}{known}), 0.0), SIZE, FOURS)
+        total += widened(tl.where(inside, summed_block({floats}, {numbers}{known}FOURS), 0.0), SIZE, FOURS)
 """.strip("\n")
 
 # Of those that all begin equally far from a vector's bounds: blocks begin at those before.
@@ -175,7 +180,7 @@ SHIFTED_MASKED = """
             index = start + lanes
             inside = (index >= head) & (index < end)
             {values} = read_block({pointers}index, inside, {sizes}{strides})
-            total += widened(tl.where(inside, summed_block({floats}, {numbers}{known}), 0.0), SIZE, FOURS)
+            total += widened(tl.where(inside, summed_block({floats}, {numbers}{known}FOURS), 0.0), SIZE, FOURS)
 """.strip("\n")
 
 
@@ -249,7 +254,7 @@ def summed_kernel(
     words = {
         "name": formula.name, "pointers": listed(names.pointers), "numbers": listed(names.numbers),
         "sizes": listed(sizes), "strides": listed(strides), "constexprs": constexprs(known), "known": listed(known),
-        "places": "\n".join(places), "reads": ", ".join(reads), "call": names.call(), "moved": "\n".join(moved),
+        "places": "\n".join(places), "reads": ", ".join(reads), "call": names.call(), "finite": names.call("finite_term"), "moved": "\n".join(moved),
         "lead": (in_a_row or names.pointers)[0], "begun": listed(begun),
         "values": ", ".join(values), "ahead": ", ".join(f"next_{name}" for name in values),
         "pair": "\n".join(f"        pair_{name} = pairs(value_{name})" for name in formula.values),
@@ -262,6 +267,7 @@ def summed_kernel(
     text = SUMMED.format(bounds=bounds.format(**words), masked=masked.format(**words), **words)
     scope = {
         "formula": compiled(formula, is_term=True),
+        "finite_term": compiled(FINITE_TERMS.get(formula.name, formula), is_term=True),
         "widen_pairs": widen_pairs,
         "let_next_start": let_next_start,
         "store_sum": store_sum,

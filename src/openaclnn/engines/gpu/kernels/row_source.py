@@ -943,12 +943,17 @@ class _Writer:
     def of_tile(self, tile: int, line: str) -> str:
         return self.renamed(re.sub(r"\bTILE\b", str(tile), line), f"_{tile}", ())
 
-    def loop(self, turn: int, nodes: tuple[Node, ...], policy: str, last: list[str]) -> list[str]:
+    def loop(
+        self, turn: int, nodes: tuple[Node, ...], policy: str, last: list[str], writes: bool = False
+    ) -> list[str]:
         size = "span" if self.traversal.shared else "end" if self.has_edges else "classes"
         forward, backward = "turn", f"(({size} - 1) // CHUNK * CHUNK - turn)"
         inside = self.graph.needed(nodes, "c")
         body = [*self.chunk(forward if turn % 2 else backward), *self.lines(inside, policy), *last]
-        return [f"for turn in range(0, {size}, CHUNK):", *(f"    {line}" for line in body)]
+        # Sums of positions side by side, of what is read once: classes are on their way while those before are added up.
+        ahead = not (self.traversal.by_class or writes or any(node.what == "exp" for node in inside)) and max(self.level.values()) == 1  # fmt: skip
+        turns = f"tl.range(0, {size}, CHUNK, num_stages=3)" if ahead else f"range(0, {size}, CHUNK)"
+        return [f"for turn in {turns}:", *(f"    {line}" for line in body)]
 
     def edges(self, lines: list[str]) -> list[str]:
         """The same of the edges, by names of their own."""
@@ -1119,7 +1124,7 @@ class _Writer:
         writing = self.stores(True)
         if writing:
             # What is read for the last time, but not what is read once.
-            text += self.loop(levels + 1, self.graph.results, "evict_first" if levels else "", writing)  # fmt: skip
+            text += self.loop(levels + 1, self.graph.results, "evict_first" if levels else "", writing, True)  # fmt: skip
             text += self.written_edges()
         return text + self.stores(False)
 

@@ -11,6 +11,7 @@ from itertools import product
 from openaclnn.core.dtypes import FLOAT
 from openaclnn.core.plan import Operand, Plan
 from openaclnn.engines.formulas import FORMULAS, Formula
+from openaclnn.engines.formulas.words import WORDS
 from openaclnn.engines.gpu.formulas.compiled import precision
 from openaclnn.engines.gpu.formulas.tuned import Form, form_of
 from openaclnn.engines.gpu.kernels.elementwise import AXES, flat_kernel, tiled_kernel
@@ -37,6 +38,9 @@ from openaclnn.engines.gpu.launching.runners import Runner, runner_of
 from openaclnn.engines.machine.numbers import Number, all_of, ceil_div, inverse
 
 FEW = 1 << 16  # elements that one launch serves wherever they lie
+HEAVY = frozenset(WORDS) - {"where", "fma", "abs", "sign", "minimum", "maximum"}
+# Of whole blocks these take 1 to 3% less time by code without masks; GELU by erf takes 12% more, others as much.
+UNMASKED = frozenset(("erfinv", "gelu_tanh"))
 
 # Operands that lie in a row.
 
@@ -50,7 +54,7 @@ def launch(g: Elements) -> Launches:
     shifted = all_of(g.misaligned, g.same_offset, vector > 0, inverse(small))
     flat = LaunchParams(
         FLAT, ceil_div(count, block), {"count": count // unit, NUMBERS_ARGS: 0},
-        {"UNIT": unit, "WIDE": count + block >= INT32_LIMIT, "BLOCK": block}, g.static["warps"],
+        {"UNIT": unit, "MASKED": g.static["masked"], "WIDE": count + block >= INT32_LIMIT, "BLOCK": block}, g.static["warps"],
         inverse(shifted), inverse(all_of(g.few, small, g.misaligned)),
     )  # fmt: skip
     # The last block may be one more.
@@ -76,8 +80,11 @@ def flat_shape(plan: Plan) -> tuple[int, int]:
     """Elements of a program, and warps."""
     # 8 elements in a thread share what each program does once: functions of some 40 instructions 0.99 of a copy (4 elements 0.91 to 0.95), without any
     # as much as before (4.38 TB/s, a copy 4.24); 16 have too many registers (softplus 0.98, and 0.99). 16 elements of 16 bits: tanh 0.93 (8 elements 0.83), logit 0.99 (0.95).
-    # evict_first loads lost 7%, programs that take one block after another and ask for the next one early 5 to 13%.
-    return 2048 if plan.output.dtype.itemsize < 4 else 1024, 4
+    # evict_first loads lost 7%, programs that take one block after another and ask for the next one early 5 to 13%. Without functions 8 elements of 16 bits in a thread take 0.5% less
+    # time than 16 (leaky_relu_backward, hardtanh_backward).
+    if plan.output.dtype.itemsize < 4:
+        return 2048, 4 if has_words(plan, HEAVY) else 8
+    return 1024, 4
 
 
 # Operands of any strides.
@@ -261,7 +268,7 @@ class Elementwise(FormulaLauncher):
         block, warps = flat_shape(plan)
         # Elements of a vector; 0 where operands have different ones.
         vector = VECTOR_BYTES // sizes.pop() if len(sizes) == 1 else 0
-        return {"block": block, "warps": warps, "vector": vector, "exact": int(plan.compute is FLOAT)}  # fmt: skip
+        return {"block": block, "warps": warps, "vector": vector, "exact": int(plan.compute is FLOAT), "masked": int(not (plan.compute is FLOAT and has_words(plan, UNMASKED)))}  # fmt: skip
 
 
 ELEMENTWISE = Elementwise()
