@@ -10,7 +10,6 @@ import torch
 import torch.nn.functional as theirs
 
 from openaclnn.engines import gpu
-from openaclnn.engines.gpu.launchers import steps
 from openaclnn.engines.gpu.launching import variants
 from openaclnn.torch import check_targets, functional, fused_backward, nn, served, use
 from test_torch_unlocked import STEPS, computes_alone
@@ -264,7 +263,6 @@ def test_machine_code_launches_a_step() -> None:
 def test_a_kernel_compiled_for_one_program_serves_many() -> None:
     """The last kernel of a step is compiled for whichever size comes first: it knows nothing of that one's numbers."""
     variants._known.clear()
-    steps.loss_runner.cache_clear()
     gpu._runners.clear()
     fused_backward._step.cache.forget()
     for shape in ((1, 19, 512, 500), (200000, 150), (16384, 2050), (9001, 2050)):

@@ -20,7 +20,7 @@ if MODE == "interpret":
 if MODE:
     from openaclnn.core.dtypes import BFLOAT16, FLOAT, DType, dtype_of_numpy
     from openaclnn.engines.gpu.launchers import fused_backward as ahead
-    from openaclnn.engines.gpu.launchers import steps
+    from openaclnn.engines.gpu.launchers.steps import MEMORY
     from openaclnn.operators.logit_steps import kept_by
     from openaclnn.operators.logits import reference, reference_grad
 
@@ -42,8 +42,8 @@ if MODE == "interpret":
             self.target[2] = ignored
             self.options = {"reduction": reduction, "ignore_index": ignored}
             own = dtype_of_numpy(np.dtype(dtype))
-            self.step = steps.Step(own, True, ROWS, 1, classes, reduction, ignored)
-            self.loss, self.memory = np.zeros((), dtype), np.ones(steps.MEMORY, np.float32)
+            self.step = ahead.Rows(own, ROWS, classes, reduction == "mean", ignored)
+            self.loss, self.memory = np.zeros((), dtype), np.ones(MEMORY, np.float32)
             self.kept = np.full(kept_by(self.x.shape) + 1, 7, np.float32)
             self.out = np.full_like(self.x, 7)
 
@@ -193,8 +193,8 @@ if MODE == "compile":
     from openaclnn.engines.gpu.launching import variants
     from test_gpu_losses import device  # noqa: F401
 
-    def step_of(dtype: DType, classes: int) -> steps.Step:
-        return steps.Step(dtype, True, 64, 1, classes, "mean", -100)
+    def step_of(dtype: DType, classes: int) -> ahead.Rows:
+        return ahead.Rows(dtype, 64, classes, True, -100)
 
     @pytest.mark.parametrize(
         ("maker", "dtype", "classes"),
@@ -233,5 +233,5 @@ if MODE == "compile":
     def test_programs_wait_for_each_other_by_the_driver_or_not_at_all() -> None:
         with pytest.raises(RuntimeError, match="wait for each other"):
             ahead.loss_runner(step_of(FLOAT, 40000))([1 << 30] * 6, 0)
-        assert not ahead.serves(step_of(FLOAT, 40000))  # which is why nobody asks
-        assert ahead.serves(step_of(FLOAT, 32000))
+        assert not ahead.serves(FLOAT, 64, 40000)  # which is why nobody asks
+        assert ahead.serves(FLOAT, 64, 32000)

@@ -23,9 +23,11 @@ if MODE == "interpret":
 if MODE:
     import torch
 
-    from openaclnn.core.dtypes import BFLOAT16, FLOAT, DType, dtype_of_numpy
+    from openaclnn.calls.plain import make_plain_function
+    from openaclnn.core.dtypes import BFLOAT16, FLOAT, DType
+    from openaclnn.engines.gpu.launchers import losses as loss_launches
     from openaclnn.engines.gpu.launchers import steps
-    from openaclnn.operators.logit_steps import kept_by
+    from openaclnn.operators.logit_steps import STEP, STEP_GRAD, kept_by
     from openaclnn.operators.logits import reference, reference_grad
     from openaclnn.torch import fused_backward as torch_ahead
 
@@ -34,6 +36,7 @@ if MODE:
     ALL: dict[str, Any] = {"weighted": True, "smoothing": 0.1, "zloss_scale": 0.01}
 
 if MODE == "interpret":
+    _step, _step_grad = make_plain_function(STEP), make_plain_function(STEP_GRAD)
 
     class Losses:
         """Loss and gradient of some logits, in memory that tells what was written."""
@@ -52,39 +55,34 @@ if MODE == "interpret":
                 "weight": self.weight, "reduction": reduction, "ignore_index": ignored, "label_smoothing": smoothing,
                 "zloss_scale": zloss_scale,
             }  # fmt: skip
-            self.step = steps.Step(
-                dtype_of_numpy(np.dtype(dtype)), by_class or len(shape) == 2, images, int(np.prod(others)), classes, reduction,
-                ignored, weighted, smoothing, zloss_scale,
-            )  # fmt: skip
+            self.by_class = by_class
             self.loss = np.zeros(self.target.shape if reduction == "none" else (), dtype)
-            self.memory = np.ones(steps.MEMORY, np.float32)
+            self.memory = np.ones(2, np.float32)
             self.kept = np.full(kept_by(shape) + 1, 7, np.float32)
             self.out = np.full(shape, 7, dtype)
 
         def laid(self, array: Any) -> Any:
             """As it lies in memory: with classes last where pixels are rows."""
-            last = self.step.by_class and array.ndim > 2
-            return np.ascontiguousarray(np.moveaxis(array, 1, -1) if last else array)
+            if not (self.by_class and array.shape == self.x.shape and array.ndim > 2):
+                return array
+            return np.moveaxis(np.ascontiguousarray(np.moveaxis(array, 1, -1)), -1, 1)
 
-        def run(self, runner: Any, *places: Any) -> None:
-            there = [place for place in places if place is not None]
-            *laid, out = [self.laid(place) for place in there]
-            assert runner([own.ctypes.data for own in (*laid, out)], 0) == 0
-            for own, place in zip(laid, there, strict=False):
-                if place is self.loss or place is self.kept or place is self.memory:
-                    place[...] = own
-            self.out[:] = np.moveaxis(out, -1, 1) if out.shape != self.out.shape else out
+        def run(self, function: Any, *places: Any, out: Any) -> None:
+            *laid, last = [self.laid(place) for place in (*places, self.out)]
+            weight = {"weight": self.weight}
+            function(*laid, out=(*out, last) if out else last, **{**self.options, **weight})
+            self.out[:] = last
 
         def forward(self) -> None:
             self.out[:] = 7
-            places = self.x, self.target, self.memory, self.weight, self.loss, self.kept, self.out
-            self.run(steps.loss_runner(self.step), *places)
+            self.run(_step, self.x, self.target, self.memory, out=(self.loss, self.kept[:-1]))
             assert self.kept[-1] == 7  # behind what a call makes for it
 
         def backward(self, gradient: Any) -> None:
             own = np.broadcast_to(np.asarray(gradient, self.x.dtype), self.loss.shape)
-            places = own, self.x, self.target, self.kept, self.memory, self.weight, self.out
-            self.run(steps.gradient_runner(self.step), *places)
+            self.run(
+                _step_grad, own.copy(), self.x, self.target, self.kept[:-1], self.memory, out=()
+            )
 
         def assert_right(self, gradient: Any, exact: float = 1e-6) -> None:
             """What the reference makes of the same numbers."""
@@ -97,7 +95,11 @@ if MODE == "interpret":
             close = 1e-5 if single else float(ml_dtypes.finfo(self.x.dtype).eps)
             # Smoothing takes something from each class, which cancels; the smallest numbers of FLOAT16 are few.
             tiny = 6e-8 if self.x.dtype == np.float16 else 1e-37
-            least = np.nanmax(np.abs(known), initial=0) * 2e-7 if self.step.smoothing else tiny
+            least = (
+                np.nanmax(np.abs(known), initial=0) * 2e-7
+                if self.options["label_smoothing"]
+                else tiny
+            )
             found = self.loss.astype(np.float64)
             np.testing.assert_allclose(found, loss, rtol=exact if single else close)
             np.testing.assert_allclose(
@@ -131,9 +133,8 @@ if MODE == "interpret":
     def test_sums_of_many_tiles_are_added_up(
         reduction: str, gathered: bool, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(steps, "FINISHED", 16)
-        monkeypatch.setattr(steps, "FEW_TILES", 71)
-        monkeypatch.setattr(steps, "GATHERING", 32)
+        monkeypatch.setattr(loss_launches, "FEW", 71)
+        monkeypatch.setattr(loss_launches, "GATHERING", 32)
         own = Losses((71 + gathered, 520), reduction, zloss_scale=0.01)
         own.forward()
         own.backward(1.0)
@@ -157,7 +158,7 @@ if MODE == "interpret":
         wide = own.x.astype(np.float64)
         _, top, rest = reference(wide, own.target, **own.options)
         known = reference_grad(np.ones(()), wide, top, rest, own.target, **own.options)
-        counted = np.flatnonzero(own.target != own.step.ignore_index)
+        counted = np.flatnonzero(own.target != own.options["ignore_index"])
         place = counted, own.target[counted]
         ulps = np.abs(own.out[place] - known[place]) / np.spacing(np.abs(known[place]).astype(np.float32))  # fmt: skip
         assert ulps.max() < 1.25
@@ -402,35 +403,32 @@ if MODE == "interpret":
 
 
 if MODE == "compile":
+    from openaclnn.engines import gpu
     from openaclnn.engines.gpu.launching import variants
-    from test_gpu_losses import device  # noqa: F401
+    from test_gpu_losses import device, plan_of  # noqa: F401
 
     @pytest.mark.parametrize(
-        ("dtype", "by_class", "classes", "pixels"),
-        [
-            (BFLOAT16, True, 1000, 1), (FLOAT, False, 19, 713 * 713),
-        ],
+        ("dtype", "shape"), [(BFLOAT16, (128, 1000)), (FLOAT, (2, 19, 713, 713)), (BFLOAT16, (2100, 4096))], ids=str
     )  # fmt: skip
-    def test_logits_are_read_once_and_held(
-        dtype: DType, by_class: bool, classes: int, pixels: int
-    ) -> None:
+    def test_logits_are_read_once_and_held(dtype: DType, shape: tuple[int, ...]) -> None:
         """By as many loads as a thread has vectors of the classes there are, with nothing for those beyond, and no memory of its own."""
-        step = steps.Step(dtype, by_class, 64, pixels, classes, "mean", -100)
-        tile = steps.tile_of(step)
-        for maker in (steps.loss_runner, steps.gradient_runner):
-            variants._known.clear()
-            assert maker(step)([1 << power for power in range(30, 36)], 0) == 0
-            texts = [own.binary.asm["ptx"] for own in variants._known.values()]
-            code = next(own for own in texts if "entry step_" in own)
-            assert ".local" not in code
-            each = 16 // dtype.itemsize if by_class else 1
-            threads = tile.warps * 32 * each
-            held = -(-classes // tile.lanes) * tile.lanes * tile.positions // threads
-            most = (
-                tile.held * tile.lanes * tile.positions // threads
-            )  # of which the assembler leaves out what is never there
-            width = {2: ".b16", 4: ".b32", 16: ".v4.b32"}[each * dtype.itemsize]
-            for word in ("ld.global", "st.global"):
-                found = [line for line in code.splitlines() if word in line and width in line]
-                # With those for targets, sums and what is expected.
-                assert held <= len(found) <= most + 12
+        rows, classes = len(shape) == 2, shape[1]
+        gpu._runners.clear()
+        variants._known.clear()
+        plan = plan_of(dtype, shape, STEP, memory=np.ones(2, np.float32))
+        addresses = [1 << power for power in range(30, 30 + len(plan.operands))]
+        assert gpu.prepare(plan)(addresses, 0) == 0
+        texts = [own.binary.asm["ptx"] for own in variants._known.values()]
+        (code,) = (own for own in texts if "entry cross_entropy_step" in own)
+        assert ".local" not in code
+        tile = steps._rows(dtype.itemsize, classes) if rows else steps._images(classes, shape[-1] ** 2, False)  # fmt: skip
+        each = 16 // dtype.itemsize if rows else 1
+        threads = tile.warps * 32 * each
+        held = -(-classes // tile.lanes) * tile.lanes * tile.positions // threads
+        # What is never there the assembler leaves out.
+        most = tile.held * tile.lanes * tile.positions // threads
+        width = {2: ".b16", 4: ".b32", 16: ".v4.b32"}[each * dtype.itemsize]
+        for word in ("ld.global", "st.global"):
+            found = [line for line in code.splitlines() if word in line and width in line]
+            # With those for targets, sums and what is expected.
+            assert held <= len(found) <= most + 12

@@ -113,18 +113,18 @@ def _serves(dtype: Any, shape: Any, strides: Any, options: tuple[Any, ...], weig
     from openaclnn.engines.gpu.launchers import fused_backward, steps
 
     images, classes, *pixels = shape
-    reduction, ignored, smoothing, scale = options
+    reduction, _, smoothing, scale = options
     input = torch.empty_strided(shape, strides, device="meta")
     # Where the classes of a position lie side by side, pixels are rows.
     by_class, own_dtype = input.movedim(1, -1).is_contiguous(), dtype_of_torch(dtype)
     if 0 in shape or not (by_class or input.is_contiguous()) or own_dtype not in FLOATS:
         return False
     assert own_dtype is not None
-    step = steps.Step(
-        own_dtype, by_class, images, prod(pixels), classes, reduction, ignored, weighted, float(smoothing), float(scale)
-    )  # fmt: skip
-    long = dtype.itemsize * prod(shape) >= LEAST_OF_LONG_ROWS
-    return steps.serves(step) or (long and fused_backward.serves(step))
+    if steps.serves(by_class, images, prod(pixels), classes):
+        return True
+    plain = reduction != "none" and not (weighted or smoothing or scale)
+    long = by_class and plain and dtype.itemsize * prod(shape) >= LEAST_OF_LONG_ROWS
+    return long and fused_backward.serves(own_dtype, images * prod(pixels), classes)
 
 
 def _memory(input: Any, reduction: str) -> torch.Tensor | None:

@@ -102,6 +102,70 @@ def cross_entropy_loss(
     )  # fmt: skip
 
 
+STEP_GRADIENT, STEP_LOSS, STEP_SQUARE, STEP_BOTH = range(4)
+"""The results of a step, in order."""
+
+
+@described
+def cross_entropy_step(
+    x: Row, target: Target, gradient: PerRow, weight: PerClass, *, label_smoothing: float, zloss_scale: float, class_count: float,
+    total_weight: float, rows_counted: float, weight_sum: float, infinite_sum: float, weighted: bool, smooths: bool, squares: bool,
+) -> tuple[Row, PerRow, PerRow, PerRow]:  # fmt: skip
+    """Loss and gradient of one reading: the gradient, loss and z-loss, and both. All is made of what the classes beside the target's have, so that nothing is taken from 1:
+    near a loss of 0 no digits are lost."""
+    counted = is_counted(target)
+    hit = at(x, target)
+    x = where(counted, x, -INFINITE)  # of rows that do not count nothing is read
+    top = largest(x)
+    if smooths:
+        # A part of a difference, where the whole may be beyond FLOAT; before the powers, which then take the logits' place.
+        below = fma(x, PART, -(top * PART))
+        below = total(weight * below) if weighted else total(below)
+    powers = exp(x - top)
+    others = total(where(is_target(target), 0.0, powers))
+    power = exp(hit - top)
+    whole = others + power
+    unknown = top - top
+    # Where another class is the largest, its 1 is among the others.
+    rest = log1p(where(hit == top, others, (others - 1.0) + power)) + unknown
+    hit_weight = at(weight, target) if weighted else 1.0
+    share = gradient / total_weight
+    nll = share * hit_weight
+    at_once = nll
+    more = 0.0
+    loss = (rest - (hit - top)) * hit_weight
+    if smooths:
+        every = label_smoothing / class_count
+        each = share * every
+        nll = nll * (1.0 - label_smoothing)
+        at_once = nll + each * hit_weight
+        more = smoothed_everywhere(each, weight_sum, infinite_sum)
+        loss = loss * (1.0 - label_smoothing) + (
+            rest * (weight_sum * every) - below * (every * (1.0 / PART))
+        )
+    square = where(counted, 0.0, 0.0)
+    if squares:
+        log_total = top + rest
+        square = where(counted, log_total * log_total * zloss_scale, 0.0)
+        more = more + zloss_scale * 2.0 * log_total * (gradient / rows_counted)
+    factor = where(counted, (nll + more) / whole + unknown, 0.0)
+    at_target = fma(power, more, -(others * nll)) / whole + unknown
+    value = powers * factor
+    if smooths:
+        at_target = at_target - each * hit_weight
+        value = (
+            value - where(counted, each, 0.0) * weight
+            if weighted
+            else value - where(counted, each, 0.0)
+        )
+    # Where the others have more than the target, nothing is lost by taking all of it at once, rounded once.
+    several = where(power < others, abs(at_once), INFINITE) < INFINITE
+    at_target = where(several, fma(power, factor, -at_once), at_target)
+    at_target = where(counted, at_target, 0.0)
+    loss = where(counted, loss, 0.0)
+    return where(is_target(target), at_target, value), loss, square, loss + square
+
+
 @described
 def cross_entropy_logits_grad(
     x: Row, target: Target, gradient: PerRow, top: PerRow, rest: PerRow, weight: PerClass, *, label_smoothing: float,

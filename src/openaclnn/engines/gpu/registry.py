@@ -24,8 +24,8 @@ CLASS_KERNELS = {
     "cross_entropy_logits": "losses.LOSSES",
     "cross_entropy_logits_pixels": "losses.LOSSES",
     "cross_entropy_logits_grad": "gradients.GRADIENTS",
-    "cross_entropy_ahead": "fused_backward.AHEAD",
-    "cross_entropy_late": "fused_backward.LATE",
+    "cross_entropy_ahead": "fused_backward.STEPS_AHEAD",
+    "cross_entropy_late": "fused_backward.STEPS_LATE",
 }
 """Those with a class axis that no row formula has, by module and name."""
 

@@ -14,7 +14,6 @@ import triton.language as tl
 from triton import knobs
 
 from openaclnn.engines.gpu.formulas.words import LOG2_E, log1p
-from openaclnn.engines.gpu.kernels.steps import finite
 from openaclnn.engines.gpu.kernels.sums import await_sums, is_counted, let_next_start
 
 GRADIENT, SURE = tl.constexpr(0), tl.constexpr(1)
@@ -27,6 +26,12 @@ ROUND = tl.constexpr(32)
 
 ALONE = tl.constexpr(knobs.runtime.interpret)
 """Interpreted programs run one after the other and cannot wait: they run twice, and find what all left the first time."""
+
+
+@triton.jit
+def finite(top):
+    """What is subtracted before powers: where all are minus infinity, any finite number gives 0."""
+    return tl.where(top == float("-inf"), 0.0, top)
 
 
 @triton.jit

@@ -50,7 +50,7 @@ DIVISORS, OF_WEIGHTS = ("total_weight", "rows_counted"), ("weight_sum", "infinit
 
 class Signature(NamedTuple):
     """What a kernel takes: operands by name and kind, what it is told of class indices, numbers; whether others are sums in memory, and which of its numbers a row
-    are one for all; which of its results each program adds up over its positions, of which the last so many are no outputs."""
+    are one for all; which of its results each program adds up over its positions, of which the last so many are no outputs; which kernel of a training step it is (see `steps.py`)."""
 
     name: str
     operands: tuple[tuple[str, str], ...]
@@ -60,10 +60,14 @@ class Signature(NamedTuple):
     singles: tuple[str, ...] = ()
     added: tuple[int, ...] = ()
     hidden: int = 0
+    step: str = ""
 
 
 def signature_of(formula: RowFormula) -> Signature:
     return Signature(formula.name, formula.operands, formula.targets, formula.numbers)
+
+
+AHEAD, LATE = "ahead", "late"
 
 
 class Traversal(NamedTuple):
@@ -81,6 +85,7 @@ class Traversal(NamedTuple):
     summed: bool = False
 
 
+START = "rest = tl.program_id(0).to(INDEX)"  # of a kernel's lines, where its positions begin
 MOST_TILES = 8  # that a program holds of a row
 PAIRINGS = tl.constexpr(10)  # that sum all a thread holds
 INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
@@ -239,12 +244,15 @@ def load_dealt(
     pointer, rows, there, LOWEST: tl.constexpr, BY_CLASS: tl.constexpr, HELD: tl.constexpr, LANES: tl.constexpr,
     POSITIONS: tl.constexpr, CLASSES: tl.constexpr,
 ):  # fmt: skip
-    """The first rows from a pointer on, up to POSITIONS. No mask divides a vector but in the last program."""
+    """The first rows from a pointer on, up to POSITIONS. No mask divides a vector but in the last program, where it says twice how many there are at most: their product may
+    overflow, for all that a compiler knows."""
     at = tl.arange(0, HELD * LANES * POSITIONS)
     if rows >= POSITIONS:
         run = tl.load(pointer + at, mask=at < POSITIONS * CLASSES, other=0)
     else:
-        run = tl.load(pointer + at, mask=at < rows * CLASSES, other=0)
+        run = tl.load(
+            pointer + at, mask=(at < rows * CLASSES) & (at < POSITIONS * CLASSES), other=0
+        )
     if BY_CLASS:
         row, c = at // LANES % POSITIONS, at // (LANES * POSITIONS) * LANES + at % LANES
     else:
@@ -278,7 +286,7 @@ def store_dealt(
     if rows >= POSITIONS:
         tl.store(pointer + at, run, mask=at < POSITIONS * CLASSES)
     else:
-        tl.store(pointer + at, run, mask=at < rows * CLASSES)
+        tl.store(pointer + at, run, mask=(at < rows * CLASSES) & (at < POSITIONS * CLASSES))
 
 
 @triton.jit
@@ -390,8 +398,12 @@ def less_one(x):
 WIDE_WORDS = {"exp": "tl.exp", "expm1": "less_one", "where": "tl.where", "abs": "tl.abs"}
 
 
-class _Writer:
+class Writer:
     """The lines of one kernel."""
+
+    words: Mapping[str, Any] = {}  # beside those of all kernels
+    early: tuple[str, ...] = ("input", "at")
+    rows_left = "size_0 - number * POSITIONS"  # from a program's first one on, where they are dealt
 
     def __init__(self, formula: Signature, graph: Graph, traversal: Traversal) -> None:
         self.formula, self.graph, self.traversal = formula, graph, traversal
@@ -404,20 +416,22 @@ class _Writer:
         self.needed = {node.index for node in needed}
         self.outputs = graph.results[: len(graph.results) - formula.hidden]
         self.level = levels_of(graph)
-        # What a formula of sums makes of the target's own element of a row is computed in float64: there digits cancel.
-        self.wide: set[int] = set()
-        for node in needed if formula.sums else ():
-            at_target = node.what == "at" and node.of[0].kind == "Row"
-            if at_target or (
-                "c" not in node.axes and any(operand.index in self.wide for operand in node.of)
-            ):
-                self.wide.add(node.index)
+        self.wide = self.exact(needed) if formula.sums else set()
         self.awaited = False
         self.reads_rows = "Row" in dict(formula.operands).values()
         self.reductions = [node for node in needed if node.what in NEUTRAL]
         maxima = [node.of[0] for node in graph.nodes if node.what == "largest"]
         self.lowest = {node.name for node in maxima if node.kind == "Row"}
         self.row, self.column = ("[None, :, None]", "[None, None, :]") if traversal.by_class else ("[None, None, :]", "[None, :, None]")  # fmt: skip
+
+    def exact(self, nodes: Iterable[Node]) -> set[int]:
+        """What a formula of sums makes of the target's own element of a row, and computes in float64: there digits cancel."""
+        wide: set[int] = set()
+        for node in nodes:
+            at_target = node.what == "at" and node.of[0].kind == "Row"
+            if at_target or ("c" not in node.axes and any(each.index in wide for each in node.of)):
+                wide.add(node.index)
+        return wide
 
     def name(self, node: Node) -> str:
         if node.what == "constant":
@@ -455,10 +469,10 @@ class _Writer:
             return "tl.full([], 1.0, tl.float32) * classes"
         if self.formula.sums and name in DIVISORS:
             rows = "from_target, size_0, stride_target_0, classes, ignore_index"
-            return f"divisor(sums, {rows}, {DIVISORS.index(name)}, PARTS, MEAN)"
+            return f"divisor(totals, {rows}, {DIVISORS.index(name)}, PARTS, MEAN)"
         if self.formula.sums and name in OF_WEIGHTS:
             if "weight" in dict(self.formula.operands):
-                return f"read_wide_sum(sums, {2 + OF_WEIGHTS.index(name)}, PARTS)"
+                return f"read_wide_sum(totals, {2 + OF_WEIGHTS.index(name)}, PARTS)"
             each = "1.0" if name == "weight_sum" else "float('inf')"
             return f"tl.full([], {each}, tl.float64) * classes"
         return f"tl.full([], number_{name}, tl.float32)"
@@ -501,7 +515,7 @@ class _Writer:
                 text = f"divide({', '.join(operands)})"
             case "log" if node.of[0].sums_powers:  # with the largest one's 1 among what is summed
                 text = f"log_from_one({operands[0]}, PRECISE)"
-            case "exp" if _is_below_largest(node.of[0]):
+            case "exp" if is_below_largest(node.of[0]):
                 text = f"power({', '.join(map(self.name, node.of[0].of))}, PRECISE)"
             case "exp" if "c" in node.axes:
                 text = f"hardware_exp({operands[0]}, PRECISE)"
@@ -560,7 +574,7 @@ class _Writer:
             return zero
         if node.what == "where" and of[1:] == [zero, zero]:
             return zero
-        if node.what == "exp" and _is_below_largest(node.of[0]):
+        if node.what == "exp" and is_below_largest(node.of[0]):
             a, _ = node.of[0].of
             return zero if self.beyond(a) == NEUTRAL["largest"] else ""
         return ""
@@ -689,7 +703,7 @@ class _Writer:
                         continue
                 if by_class and self.traversal.dealt:
                     value = f"tl.broadcast_to({value}, {self.tile})"
-                    lines.append(f"store_dealt(to_{place} + run, {value}, size_0 - number * POSITIONS, {self.traversal.by_class}, HELD, LANES, POSITIONS, CLASSES)")  # fmt: skip
+                    lines.append(f"store_dealt(to_{place} + run, {value}, {self.rows_left}, {self.traversal.by_class}, HELD, LANES, POSITIONS, CLASSES)")  # fmt: skip
                     continue
                 lines.append(f"tl.store(to_{place} + {at}, {value}, mask={mask}{how})")
         return lines
@@ -738,7 +752,7 @@ class _Writer:
         other = f"size_{axes - 1}" if by_class else "classes"
         text += [f"if {' or '.join(f'NEAR_{name} == 2' for name in rows)}:", f"    {other} = {other} * UNIT"]  # fmt: skip
         text += ["if CLASSES > 0:", "    classes = tl.full([], CLASSES, INDEX)"]
-        text += ["CHUNK: tl.constexpr = HELD * LANES", "rest = tl.program_id(0).to(INDEX)"]
+        text += ["CHUNK: tl.constexpr = HELD * LANES", START]
         text += self.fold()
         if self.traversal.shared:
             text += [
@@ -874,7 +888,7 @@ class _Writer:
         order = {
             node.index: node
             for node in self.graph.needed(self.graph.results)
-            if node.what in ("input", "at") and "c" not in node.axes
+            if node.what in self.early and "c" not in node.axes
         }
         for node in sorted(self.reductions, key=lambda each: (each.level, each.online is not None, each.index)):  # fmt: skip
             order |= {each.index: each for each in self.graph.needed((node,))}
@@ -883,13 +897,12 @@ class _Writer:
             return self.cut(order.values())
         if self.traversal.tiled:
             return self.tiled([*order.values()])
-        return [
-            *self.chunk("block * span" if self.traversal.shared else "0"),
-            *self.values(order.values()),
-            *self.stores(True),
-            *self.written_edges(),
-            *self.stores(False),
-        ]
+        chunk = self.chunk("block * span" if self.traversal.shared else "0")
+        return chunk + self.written([*order.values()])
+
+    def written(self, nodes: list[Node]) -> list[str]:
+        """What becomes of a tile."""
+        return [*self.values(nodes), *self.stores(True), *self.written_edges(), *self.stores(False)]
 
     def tiled(self, nodes: list[Node]) -> list[str]:
         """The same of several tiles, each by names of its own. Of 16 bits a thread holds what it has read, and computes all from it once more after each reduction: that takes
@@ -1132,7 +1145,7 @@ class _Writer:
         """A program has every block of positions whose number is its own modulo `parts`, and leaves their sums in float64; the only one (ALONE) what these come to.
         EACH: the first number of each position is written, too."""
         head, results = self.head(), self.graph.results
-        start = head.index("rest = tl.program_id(0).to(INDEX)")
+        start = head.index(START)
         sums = [f"sum{place}" for place in range(len(results))]
         return [
             *head[:start],
@@ -1151,14 +1164,15 @@ class _Writer:
             *(f"    tl.store(sums + {place} * parts + tl.program_id(0), {each})" for place, each in enumerate(sums)),
         ]  # fmt: skip
 
+    def body(self) -> list[str]:
+        if self.traversal.summed:
+            return self.summed()
+        return self.head() + (self.streamed() if self.traversal.streamed else self.held())
+
     def source(self) -> str:
         pointers, numbers, constexprs = parameters_of(self.formula, len(self.outputs), self.traversal)  # fmt: skip
         names = [*pointers, *numbers, *(f"{name}: tl.constexpr" for name in constexprs)]
-        if self.traversal.summed:
-            body = self.summed()
-        else:
-            body = self.head() + (self.streamed() if self.traversal.streamed else self.held())
-        lines = "".join(f"    {line}\n" for line in body)
+        lines = "".join(f"    {line}\n" for line in self.body())
         return f"def {self.formula.name}({', '.join(names)}):\n{lines}"
 
 
@@ -1200,7 +1214,7 @@ def beside_largest(node: Node) -> tuple[Node | None, Node | None, Node | None]:
     power = chosen.of[2]
     constants = [each.name for each in (chosen.of[1], *counting.of[1:], less.of[1])]
     known = (
-        constants == [0.0, 1.0, 0.0, 1.0] and power.what == "exp" and _is_below_largest(power.of[0])
+        constants == [0.0, 1.0, 0.0, 1.0] and power.what == "exp" and is_below_largest(power.of[0])
     )
     if not known or top.what != "largest" or top.of[0] is not x or power.of[0].of[0] is not x:
         return none
@@ -1230,7 +1244,7 @@ def levels_of(graph: Graph) -> dict[int, int]:
     return levels
 
 
-def _is_below_largest(node: Node) -> bool:
+def is_below_largest(node: Node) -> bool:
     """Whether it is a row less its largest."""
     return node.what == "-" and node.of[1].what == "largest" and node.of[1].of[0] is node.of[0]
 
@@ -1257,12 +1271,16 @@ def parameters_of(
     inputs = [name for name, _ in formula.operands]
     outputs = [str(place) for place in range(results)]
     pointers = [*(f"from_{name}" for name in inputs), *(f"to_{place}" for place in outputs)]
-    pointers += ["sums"] * (formula.sums or bool(formula.added)) + ["exchange"] * traversal.shared
+    pointers += {"": [], AHEAD: ["expected"], LATE: ["expected", "memory"]}[formula.step]
+    pointers += ["totals"] * (formula.sums and not traversal.summed)
+    pointers += ["sums"] * (traversal.summed or bool(formula.added))
+    pointers += ["exchange"] * traversal.shared
     axes = range(traversal.axes)
     numbers = [
         "classes",
         *(f"size_{axis}" for axis in axes),
         *["span"] * traversal.shared,
+        *["programs"] * (formula.step == LATE),
         *["pieces"] * traversal.cut,
         *["panel"] * (traversal.cut and not traversal.by_class),
         *["blocks", "parts"] * traversal.summed,
@@ -1273,17 +1291,18 @@ def parameters_of(
     numbers += [f"number_{name}" for name in formula.numbers]
     near = [f"NEAR_{name}" for name in (*inputs, *outputs)]
     constexprs = [
-        *["OVERLAPPED"] * (formula.sums or bool(formula.added)), "COMPUTE", "PRECISE", *["MEAN", "PARTS"] * formula.sums, *["ALONE", "EACH", "KIND"] * traversal.summed, "UNIT", "WIDE", *near, "CLASSES", "CUT", "VECTOR", "POSITIONS", "HELD", "LANES",
+        *["OVERLAPPED"] * (formula.sums or bool(formula.added)), "COMPUTE", "PRECISE", *["MEAN", "PARTS"] * formula.sums, *["ALONE", "EACH", "KIND"] * traversal.summed, "UNIT", "WIDE", *near, "CLASSES", "CUT", *["FULL"] * bool(formula.step), "VECTOR", "POSITIONS", "HELD", "LANES",
         *["TILES"] * traversal.tiled,
     ]  # fmt: skip
     return pointers, numbers, constexprs
 
 
 @functools.cache
-def kernel_of(signature: Signature, graph: Graph, traversal: Traversal) -> Any:
+def kernel_of(signature: Signature, graph: Graph, traversal: Traversal, writer: type[Writer] = Writer) -> Any:  # fmt: skip
     """The kernel that computes a graph's results."""
     scope = {
         **WORDS, "await_sums": await_sums, "let_next_start": let_next_start, "store_nll": store_nll, "store_added": store_added, "divisor": divisor, "less_one": less_one, "not_above": not_above, "handed_out": handed_out, "read_wide_sum": read_wide_sum, "PIECES": PIECES, "SPANS": SPANS, "class_of": class_of, "joined": joined, "divide": divide, "hardware_exp": hardware_exp, "log_from_one": log_from_one, "widen": widen, "largest": largest, "largest_of": largest_of, "folded": folded, "load_row": load_row, "load_dealt": load_dealt, "store_dealt": store_dealt, "store_hits": store_hits, "power": power, "LOG2_E": LOG2_E, "LOWEST_POWER": LOWEST_POWER,
         "below": below, "once_more": once_more, "largest_along": largest_along, "held_total": held_total, "held_largest": held_largest, "held_powers": held_powers, "least_of": least_of, "share": share, "total_of": total_of,
     }  # fmt: skip
-    return Kernel(_Writer(signature, graph, traversal).source(), scope)
+    scope |= writer.words
+    return Kernel(writer(signature, graph, traversal).source(), scope)

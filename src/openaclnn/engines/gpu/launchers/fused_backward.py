@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+from math import prod
 from typing import Any, NamedTuple
 
+from openaclnn.core.dtypes import DType
 from openaclnn.core.plan import Plan
 from openaclnn.engines.gpu.kernels.fused_backward import (
     ROUND,
@@ -14,15 +16,17 @@ from openaclnn.engines.gpu.kernels.fused_backward import (
     loss_ahead,
     losses_ahead,
 )
+from openaclnn.engines.gpu.kernels.row_source import AHEAD, LATE
 from openaclnn.engines.gpu.kernels.sums import finish_loss
 from openaclnn.engines.gpu.launchers import steps
 from openaclnn.engines.gpu.launchers.geometry import ignored, launch_of, power_of_two_divisor
 from openaclnn.engines.gpu.launchers.launcher import Launcher
 from openaclnn.engines.gpu.launchers.losses import finish_of
-from openaclnn.engines.gpu.launchers.steps import MOST_CLASSES, Step, pointers
+from openaclnn.engines.gpu.launchers.steps import MOST_CLASSES
 from openaclnn.engines.gpu.launching.launch import (
     INT32_LIMIT,
     VECTOR_BYTES,
+    PointerArg,
     launched,
     next_power_of_two,
     spec_of,
@@ -33,12 +37,31 @@ from openaclnn.engines.gpu.launching.variants import has_clusters, limits
 EXPECTED = 4  # FLOATs
 
 
-def _of_rows(step: Step, backward: bool) -> dict[str, Any]:
+class Rows(NamedTuple):
+    """What is computed: of so many rows, reduced."""
+
+    dtype: DType
+    rows: int
+    classes: int
+    mean: bool
+    ignore_index: int
+
+    @classmethod
+    def of(cls, plan: Plan) -> Rows:
+        numbers, dtype = plan.numbers, plan.outputs[-1].dtype
+        return cls(dtype, prod(plan.shape), plan.classes, numbers["mean"], numbers["ignore_index"])
+
+
+def _told(step: Rows, backward: bool) -> dict[str, Any]:
     """What launches have of a step, by the kernels' names. Behind what is expected are kept each row's largest logit and what its others add."""
-    slots = pointers(step, backward)
+    names = ("gradient", "x", "target", "expected", "memory", "out", "scratch") if backward else ("x", "target", "memory", "loss", "expected", "out", "scratch")  # fmt: skip
+    dtypes = {"target": "int64", "expected": "float32", "memory": "float32", "scratch": "float64"}
+    slots = {
+        name: PointerArg(place, dtypes.get(name, step.dtype.numpy_name), wide=name in ("x", "out")) for place, name in enumerate(names)
+    }  # fmt: skip
     return {
-        **slots, "parts": slots["expected"]._replace(shift=4 * EXPECTED), "rows": step.positions, "classes": step.classes,
-        "ignore_index": ignored(step.ignore_index), "MEAN": step.reduction == "mean",
+        **slots, "parts": slots["expected"]._replace(shift=4 * EXPECTED), "rows": step.rows, "classes": step.classes,
+        "ignore_index": ignored(step.ignore_index), "MEAN": step.mean,
     }  # fmt: skip
 
 
@@ -88,13 +111,9 @@ def _runs(itemsize: int, tile: Tile) -> bool:
     return tile.pieces == 1 or has_clusters()
 
 
-def serves(step: Step) -> bool:
+def serves(dtype: DType, rows: int, classes: int) -> bool:
     """Whether rows fit into registers, and are worth it; whether the device has clusters, where they are in pieces."""
-    itemsize, rows, classes = step.dtype.itemsize, step.positions, step.classes
-    if (
-        not step.by_class or step.reduction == "none" or step.weighted or step.smoothing or step.zloss_scale
-    ):  # fmt: skip
-        return False
+    itemsize = dtype.itemsize
     whole = itemsize == 4 or classes % (VECTOR_BYTES // itemsize) == 0
     fits = whole and FEWEST < classes <= max(TILES[itemsize])
     few = rows * -(-classes // WIDE) < INT32_LIMIT
@@ -102,9 +121,9 @@ def serves(step: Step) -> bool:
 
 
 @functools.lru_cache(64)
-def loss_runner(step: Step) -> Runner:
+def loss_runner(step: Rows) -> Runner:
     """What queues it, of the addresses of a plan's operands."""
-    named, rows, classes = _of_rows(step, backward=False), step.positions, step.classes
+    named, rows, classes = _told(step, backward=False), step.rows, step.classes
     sums, blocks = named["scratch"], -(-rows // FINISHED)
     tile, unit = tile_of(step.dtype.itemsize, classes), power_of_two_divisor(classes)
     programs = rows * tile.pieces if tile.stages == 1 else min(rows, limits()[0])
@@ -127,9 +146,9 @@ def loss_runner(step: Step) -> Runner:
 
 
 @functools.lru_cache(64)
-def gradient_runner(step: Step) -> Runner:
+def gradient_runner(step: Rows) -> Runner:
     """What queues the gradient where another was expected, and at targets, of the addresses of a plan's operands."""
-    named, rows, classes = _of_rows(step, backward=True), step.positions, step.classes
+    named, rows, classes = _told(step, backward=True), step.rows, step.classes
     unit, blocks = power_of_two_divisor(classes), -(-classes // WIDE)
     programs = min(rows * blocks, PROGRAMS)
     late = {**named, "classes": classes // unit, "blocks": blocks, "programs": programs, "UNIT": unit, "CLASSES": WIDE}  # fmt: skip
@@ -140,18 +159,17 @@ def gradient_runner(step: Step) -> Runner:
 
 
 class Steps(Launcher):
-    """Loss and gradient in one go, or the gradient where another was expected: by programs that hold positions, or those that hold rows."""
+    """Loss and gradient in one go, or the gradient where another was expected: by the row formula, or by programs that hold long rows."""
 
     reduces = True
 
-    def __init__(self, backward: bool) -> None:
-        self._backward = backward
+    def __init__(self, step: str) -> None:
+        self._step = step
 
     def runner(self, plan: Plan) -> Runner:
-        step = Step.of(plan)
-        if steps.serves(step):
-            return steps.gradient_runner(step) if self._backward else steps.loss_runner(step)
-        return gradient_runner(step) if self._backward else loss_runner(step)
+        if plan.classes <= FEWEST:
+            return steps.runner(plan, self._step)
+        return (loss_runner if self._step == AHEAD else gradient_runner)(Rows.of(plan))
 
 
-AHEAD, LATE = Steps(backward=False), Steps(backward=True)
+STEPS_AHEAD, STEPS_LATE = Steps(AHEAD), Steps(LATE)

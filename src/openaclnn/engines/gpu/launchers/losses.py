@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Mapping
 from typing import Any
 
 import triton.language as tl
@@ -66,7 +67,7 @@ PIXELS, NARROW_PIXELS = (256, 8, 1, True, 8, False), (512, 8, 1, True, 8, False)
 FEW_TILES = (32, (8, 1, 32, False, 4, False)), (128, (2, 4, 32, False, 1, False))
 # Of 16 bits, 32,000 and 128,256 classes 80 and 481 us (by two warps 87 and 506).
 LONG, NARROW_LONG = 1 << 14, (1, 4, 1024, True, 4, False)
-GATHER, FINISH = "gather", "finish"
+GATHER, FINISH = "gather", "finish loss"
 OF_ROWS = "cross_entropy_loss", "cross_entropy_logits"  # plans of tensors of two axes
 
 
@@ -134,8 +135,7 @@ class LossLauncher(RowLauncher):
     def specs(self, plan: Plan, offset: int = 0) -> Specs:
         slots: tuple[PointerArg, ...] = pointers_of(plan, lambda operand: operand.role == "full")
         known, added = (tl.float32, plan.compute is FLOAT), len(self.signature.added)
-        sums, gathered = (scratch_of(plan, place=place) for place in range(2))
-        slots = (*slots, *[sums] * (added > 0))
+        slots = (*slots, *[scratch_of(plan)] * (added > 0))
         overlapped = True if added else None
         specs: dict[Any, KernelSpec] = {
             each: KernelSpec(kernel, slots, known, overlapped=overlapped)
@@ -146,13 +146,21 @@ class LossLauncher(RowLauncher):
             specs[self.cluster] = spec._replace(slots=(*slots, memory), overlapped=False if added else None, cluster=PIECES.value)  # fmt: skip
         if not added:
             return specs
-        named = pointers_by_name(plan)
         finish = {
-            "totals": None, "sums": gathered, "loss": named["lossOut"], "square_out": named.get("zlossOut"), "MEAN": plan.reduction == "mean",
-            "SQUARED": added > 2 or (added == 2 and plan.reduction == "sum"), "WEIGHTED": plan.numbers["weighted"], "PARTS": 1,
+            "totals": None, "MEAN": plan.reduction == "mean", "SQUARED": added > 2 or (added == 2 and plan.reduction == "sum"),
+            "WEIGHTED": plan.numbers["weighted"], "PARTS": 1,
         }  # fmt: skip
-        specs[GATHER] = spec_of(gather_sums, {"sums": sums, "gathered": gathered}, follows=True)
-        return {**specs, FINISH: spec_of(finish_loss, finish, follows=True)}
+        return {**specs, **self.finishing(plan, finish)}
+
+    @staticmethod
+    def finishing(plan: Plan, finish: Mapping[str, Any]) -> Specs:
+        """The kernels that add up what programs left."""
+        sums, gathered = (scratch_of(plan, place=place) for place in range(2))
+        outputs = pointers_by_name(plan)
+        named = {**finish, "sums": gathered, "loss": outputs["lossOut"], "square_out": outputs.get("zlossOut")}  # fmt: skip
+        return {
+            GATHER: spec_of(gather_sums, {"sums": sums, "gathered": gathered}, follows=True), FINISH: spec_of(finish_loss, named, follows=True),
+        }  # fmt: skip
 
     def launch(self, g: Geometry) -> Launches:
         steps, added = [*super().launch(g).steps], len(self.signature.added)

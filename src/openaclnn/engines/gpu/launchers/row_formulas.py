@@ -26,6 +26,7 @@ from openaclnn.engines.gpu.kernels.row_source import (
 )
 from openaclnn.engines.gpu.launchers.geometry import (
     CLASS_AXIS,
+    DIVISOR,
     Geometry,
     Launches,
     LaunchParams,
@@ -299,7 +300,7 @@ class RowLauncher(ClassLauncher):
         self.kinds = (*signature.operands, *results)  # by the names that kernels have for them
         self.rows, self.images = Traversal(True, False, axes or 1), Traversal(False, False, axes or 2)  # fmt: skip
         self.reductions = sum(node.what in ("total", "largest") for node in nodes)
-        self.traversed = {traversal: kernel_of(signature, graph, traversal) for traversal in self.traversals()}  # fmt: skip
+        self.traversed = {traversal: self.kernel(graph, traversal) for traversal in self.traversals()}  # fmt: skip
         self.known = {
             "rows": sum(kind == "Row" for _, kind in signature.operands),
             "writes": sum(kind == "Row" for _, kind in results),
@@ -312,6 +313,9 @@ class RowLauncher(ClassLauncher):
             {operand: ROLES[kind] for operand, kind in self.kinds}, len(self.kinds), (*signature.targets, *signature.numbers), axes or 2,
             self.specs, self.static, limit=LIMIT,
         )  # fmt: skip
+
+    def kernel(self, graph: Graph, traversal: Traversal) -> Any:
+        return kernel_of(self.signature, graph, traversal)
 
     def specs(self, plan: Plan, offset: int = 0) -> Specs:
         slots = pointers_of(plan, lambda operand: operand.role == "full")
@@ -405,27 +409,12 @@ class RowLauncher(ClassLauncher):
         steps: list[LaunchParams] = []
         rows, classes = classes_along, g.layout.classes
         if self.dense:
-            # Not where threads would read the same banks of shared memory. Shares of a copy, and of several rows in a warp: softmax of 21 classes 0.89 and 0.52 (0.67 and
-            # 0.38), log_softmax 0.85 and 0.52 (0.56 and 0.34), 7 classes 1.04 and 0.75 (0.84 and 0.57), gradients of log-probabilities 0.71 (0.21); softmax's gradient
-            # of 21 and 3 classes 0.97 and 0.94 (0.93 and 1.02), BFLOAT16 0.59 and 0.64 (0.70 and 0.84).
-            # Where much is computed for each row, as at its target, more classes gain, too: log-probabilities of 38 and 49 classes 1.46 and 1.50 (0.62 and 0.75).
-            one, wide = g.static["rows"] < 2, g.static["itemsize"] > 2
-            longest = MOST_DEALT if self.signature.targets else MOST_DEALT // 2
             lies_so = all_of(
                 classes_along, g.layout.shape[0] * classes > FEW,
                 *(g.layout.strides[name][0] == classes for name, kind in self.kinds if kind == "Row"),
             )  # fmt: skip
-            apart = any_of(
-                g.static["rows"] == 0, (classes % 4) != 0
-            )  # what reads no row deals two numbers of each
-            dealt = all_of(lies_so, classes > where(one, 2, 4), classes <= longest, apart, any_of(one, wide))  # fmt: skip
-            # To several threads a row where none is written: BFLOAT16 and FLOAT log-probabilities of 70 classes 0.72 and 0.78 of reading (0.30 and 0.42), with entropies 0.62 and 0.72
-            # (0.24 and 0.35), 150 0.72 (0.43); and of few with a logarithm, log_softmax of 38 classes 0.48 and 0.76 of a copy (0.38 and 0.64), 101 0.33 and 0.56 (0.39 and 0.76).
-            most_lanes = where(
-                g.static["writes"] == 0, MOST_LANES, where(g.static["logarithms"] > 0, FEW_LANES, 0)
-            )
-            unaligned = (classes % (VECTOR_BYTES // g.static["itemsize"])) != 0
-            shared = all_of(lies_so, inverse(dealt), one, unaligned, classes > MOST_DEALT // 2, classes <= most_lanes)  # fmt: skip
+            dealt, shared = (all_of(lies_so, each) for each in self.deals(g, classes))
+            shared = all_of(shared, inverse(dealt))
             rows = all_of(classes_along, inverse(dealt), inverse(shared))
             for by_class, when in ((False, dealt), (True, shared)):
                 if when is not False:
@@ -439,6 +428,26 @@ class RowLauncher(ClassLauncher):
             return Launches(steps)
         bytes_of_row = PIECES.value * 4 * self.reductions
         return Launches(steps, where(shared[0], g.layout.shape[0] * bytes_of_row, 0), (0,))
+
+    def deals(self, g: Geometry, classes: Number) -> tuple[Truth, Truth]:
+        """Whether rows are dealt out, one to a thread, or to several."""
+        # Not where threads would read the same banks of shared memory. Shares of a copy, and of several rows in a warp: softmax of 21 classes 0.89 and 0.52 (0.67 and
+        # 0.38), log_softmax 0.85 and 0.52 (0.56 and 0.34), 7 classes 1.04 and 0.75 (0.84 and 0.57), gradients of log-probabilities 0.71 (0.21); softmax's gradient
+        # of 21 and 3 classes 0.97 and 0.94 (0.93 and 1.02), BFLOAT16 0.59 and 0.64 (0.70 and 0.84).
+        # Where much is computed for each row, as at its target, more classes gain, too: log-probabilities of 38 and 49 classes 1.46 and 1.50 (0.62 and 0.75).
+        one, wide = g.static["rows"] < 2, g.static["itemsize"] > 2
+        longest = MOST_DEALT if self.signature.targets else MOST_DEALT // 2
+        # What reads no row deals two numbers of each.
+        apart = any_of(g.static["rows"] == 0, (classes % 4) != 0)
+        dealt = all_of(classes > where(one, 2, 4), classes <= longest, apart, any_of(one, wide))
+        # To several threads a row where none is written: BFLOAT16 and FLOAT log-probabilities of 70 classes 0.72 and 0.78 of reading (0.30 and 0.42), with entropies 0.62 and 0.72
+        # (0.24 and 0.35), 150 0.72 (0.43); and of few with a logarithm, log_softmax of 38 classes 0.48 and 0.76 of a copy (0.38 and 0.64), 101 0.33 and 0.56 (0.39 and 0.76).
+        most_lanes = where(
+            g.static["writes"] == 0, MOST_LANES, where(g.static["logarithms"] > 0, FEW_LANES, 0)
+        )
+        unaligned = (classes % (VECTOR_BYTES // g.static["itemsize"])) != 0
+        shared = all_of(one, unaligned, classes > MOST_DEALT // 2, classes <= most_lanes)  # fmt: skip
+        return dealt, shared
 
     def classes_along(self, layout: Layout) -> Truth:
         """Whether classes, and not positions, lie side by side: where the last row does, which is a result if one is a row."""
@@ -479,10 +488,9 @@ class RowLauncher(ClassLauncher):
         across += [where(turned[name], 0, walk.across(name)[-1]) for name in divided]
         turns = any_of(*turned.values())
         across.append(where(turns, walk.shape[-1] if by_class else classes, 0))
-        unit = where(small, 1, power_of_two_divisor(walk.along, *apart, *across))
-        # Images are cut where that leaves few places of a tile empty.
+        unit = least(where(small, 1, power_of_two_divisor(walk.along, *apart, *across)), self.unit(walk))  # fmt: skip
         blocks, grid = ceil_div(walk.shape[-1], tile.positions), ceil_div(positions, tile.positions)
-        cut = all_of(not by_class, not dealt, inverse(small), blocks * tile.positions * 7 <= walk.shape[-1] * 8)  # fmt: skip
+        cut = all_of(not by_class, not dealt, inverse(small), self.is_cut(blocks * tile.positions, walk.shape[-1]))  # fmt: skip
         grid = where(cut, positions // walk.shape[-1] * blocks, grid)
         alone = all_of(by_class, not dealt, tile.positions == 1, inverse(small))
         vector = self.vector(g, near, unit, alone)
@@ -507,6 +515,14 @@ class RowLauncher(ClassLauncher):
         held, streamed = (params._replace(when=all_of(params.when, inverse(tiled.when))) for params in (held, streamed))  # fmt: skip
         shared = self.shared(g, walk, tile, streamed)
         return [held, streamed._replace(when=all_of(streamed.when, inverse(shared.when))), shared, tiled]  # fmt: skip
+
+    def unit(self, walk: Walk) -> Number:
+        """How many neighbours are known to be aligned, at most."""
+        return DIVISOR
+
+    def is_cut(self, places: Number, pixels: Number) -> Truth:
+        """Whether programs have positions of one image each, with so many places for its pixels: where that leaves few of them empty."""
+        return places * 7 <= pixels * 8
 
     def vector(self, g: Geometry, near: Mapping[str, Truth], unit: Number, alone: Truth) -> Number:
         """Elements of the vectors by which rows are read that have a program each, or 1 where they begin at bounds, or nothing does."""

@@ -1,111 +1,75 @@
-"""How cross entropy from logits is launched with its gradient in one go where a program holds all classes of some positions, and the gradient
-where another was expected."""
+"""Training steps of cross entropy from logits: its row formula with the gradient as a result, which is written with the loss for the gradient of the loss that is
+expected, and anew where another came. `operators/logit_steps.py` says what is kept, `torch/fused_backward.py` what is expected. Long rows have kernels of their own (`fused_backward.py`).
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
-from collections.abc import Mapping
-from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
-from openaclnn.core.dtypes import FLOAT, DType, float_of
+import triton.language as tl
+
+from openaclnn.core.dtypes import FLOAT
 from openaclnn.core.plan import Plan
-from openaclnn.engines.gpu.kernels.steps import expect_step, step_ahead, step_late
-from openaclnn.engines.gpu.kernels.sums import finish_loss, finish_sums, gather_sums
+from openaclnn.engines.formulas.cross_entropy import (
+    OPERANDS,
+    STEP_BOTH,
+    STEP_GRADIENT,
+    STEP_LOSS,
+    STEP_SQUARE,
+    cross_entropy_step,
+    switches_of,
+)
+from openaclnn.engines.gpu.kernels.row_source import AHEAD, LATE, Signature, Traversal, kernel_of
+from openaclnn.engines.gpu.kernels.steps import StepWriter, expect
+from openaclnn.engines.gpu.kernels.sums import finish_sums
+from openaclnn.engines.gpu.launchers import sums
 from openaclnn.engines.gpu.launchers.geometry import (
+    DIVISOR,
+    IGNORED,
+    Geometry,
+    Launches,
+    LaunchParams,
+    Specs,
     Targets,
-    ignored,
-    launch_of,
     power_of_two_divisor,
 )
+from openaclnn.engines.gpu.launchers.losses import FINISH, LossLauncher
+from openaclnn.engines.gpu.launchers.row_formulas import Tile, Walk
 from openaclnn.engines.gpu.launchers.sums import (
     FEW_PARTS,
     FEW_POSITIONS,
     MANY_PARTS,
+    NUMBERS,
     SUM_BLOCK,
-    adding,
 )
 from openaclnn.engines.gpu.launching.launch import (
     INT32_LIMIT,
     VECTOR_BYTES,
-    PointerArg,
-    launched,
+    KernelSpec,
     next_power_of_two,
+    pointers_by_name,
+    scratch_of,
     spec_of,
 )
-from openaclnn.engines.gpu.launching.runners import Runner, runner_of
+from openaclnn.engines.gpu.launching.runners import Runner
+from openaclnn.engines.machine.numbers import Number
 
-MEMORY = 2  # FLOATs that are remembered, and expected
+MEMORY = 2  # FLOATs that are remembered, and expected; behind them lie sums over all targets
 MOST_CLASSES = {True: 8192, False: 4096}  # of rows, of images
 WHOLE = 32  # classes of rows of which a thread has all, unless too many threads would read the same bank of shared memory
 PROGRAMS = 2048  # that keep a device busy where all is written late
-FINISHED = 8192  # sums of tiles that are added up at once
-FEW_TILES = 1 << 16  # that one program adds up: another launch takes the host 5 us
-GATHERING = 64  # programs that do it first where there are more
-
-
-class Step(NamedTuple):
-    """What is computed: of so many images of so many pixels each, or of rows (`by_class`), whose classes lie side by side."""
-
-    dtype: DType
-    by_class: bool
-    images: int
-    pixels: int
-    classes: int
-    reduction: str
-    ignore_index: int
-    weighted: bool = False
-    smoothing: float = 0.0
-    zloss_scale: float = 0.0
-    weight_dtype: DType = FLOAT
-
-    @classmethod
-    def of(cls, plan: Plan) -> Step:
-        """That of a plan of `operators/logit_steps.py`."""
-        operands = {operand.parameter: operand for operand in plan.operands}
-        x, loss, weight = operands["input"], operands.get("lossOut") or operands["gradLoss"], operands.get("weightOptional")  # fmt: skip
-        reduction = "none" if loss.role == "positions" else "mean" if plan.numbers["mean"] else "sum"  # fmt: skip
-        by_class = x.class_stride == 1
-        images, pixels = (prod(plan.shape), 1) if by_class else (1, *plan.shape)[-2:]
-        return cls(
-            x.dtype, by_class, images, pixels, plan.classes, reduction, plan.numbers["ignore_index"], weight is not None,
-            plan.numbers["label_smoothing"], plan.numbers["zloss_scale"], FLOAT if weight is None else weight.dtype,
-        )  # fmt: skip
-
-    @property
-    def positions(self) -> int:
-        return self.images * self.pixels
-
-
-class Tile(NamedTuple):
-    """What a program holds: classes of a thread, lanes of classes, positions, by so many warps; so many pixels beside each other are one
-    vector at most."""
-
-    held: int
-    lanes: int
-    positions: int
-    warps: int
-    unit: int
-
-
-def tile_of(step: Step) -> Tile:
-    if step.by_class:
-        return _rows(step.dtype.itemsize, step.classes)
-    return _images(step.classes, step.pixels, step.smoothing != 0)
+EXPECT = "expect"
+RESULTS = {"gradInputOut": "0", "lossOut": "1"}
 
 
 def _rows(itemsize: int, classes: int) -> Tile:
-    """Short rows: one for each thread, so that what is computed once for a row is not computed by all threads that share it. Then up to 32
-    classes of a thread, of several rows in a warp; long rows by as many warps as hold 64 each.
-
-    Microseconds of a step, FLOAT and BFLOAT16, and with a row for several threads: (700001, 5) 21.6 and 22.5 (35.6 and 35.4), (600000, 8) 22.8 and 20.0 (32.8 and 32.0), (300000, 21) 30.4
-    and 28.2 (34.7 and 33.1); of 4 classes FLOAT 21.9 (20.5), of 16 29.9 (26.1). Of four rows in a warp, and of two: (50000, 190) 29.8 and 24.8 (40.2 and 39.2)."""
+    """Up to 32 classes of a thread, of several rows in a warp; long rows by as many warps as hold 64 each. Microseconds of a step, FLOAT and BFLOAT16, of four rows in a warp, and of
+    two: (50000, 190) 29.8 and 24.8 (40.2 and 39.2)."""
     vector = min(power_of_two_divisor(classes), VECTOR_BYTES // itemsize)
-    if classes <= WHOLE and classes != 4 and classes * itemsize % 64:
-        positions, warps = (256, 4) if classes < 8 else (64, 2)
-        return Tile(next_power_of_two(classes), 1, positions, warps, 1)
     if classes <= 4:
-        return Tile(1, next_power_of_two(classes), 128, 4, 1)
+        return Tile(128, 1, next_power_of_two(classes), False, 4, True)
     warps = next_power_of_two(-(-classes // (32 * 64)))
     positions = 4 if 128 < classes <= 256 else 1 << max(20 * 32 // classes, 1).bit_length() - 1
     lanes = max(32, 32 * warps // positions * vector)
@@ -113,15 +77,14 @@ def _rows(itemsize: int, classes: int) -> Tile:
         positions, lanes = 32, 8 if classes <= 32 else 32
     elif positions == 4 and -classes % 64 * 3 < classes:
         lanes = 64
-    return Tile(next_power_of_two(-(-classes // lanes)), lanes, positions, warps, 1)
+    return Tile(positions, next_power_of_two(-(-classes // lanes)), lanes, False, warps, True)
 
 
 def _images(classes: int, pixels: int, smoothed: bool) -> Tile:
-    """A thread has all classes of a pixel or two, or a part of them. Vectors of several pixels would take more registers than they are worth,
-    unless there are few pixels of many classes. Smoothing holds weights, too."""
-    lanes, positions, warps, unit = 1, 256 if classes <= 32 else 128, 4, 1
+    """A thread has all classes of a pixel, or a part of them. Smoothing holds weights, too."""
+    lanes, positions, warps = 1, 256 if classes <= 32 else 128, 4
     if classes > 256:
-        lanes, positions, warps, unit = 8, 16, next_power_of_two(-(-classes // 256)), 2
+        lanes, positions, warps = 8, 16, next_power_of_two(-(-classes // 256))
     elif classes > (64 if smoothed else 160):
         lanes, positions = 2, 64
     elif classes > 128:
@@ -129,122 +92,127 @@ def _images(classes: int, pixels: int, smoothed: bool) -> Tile:
     positions = min(positions, next_power_of_two(pixels))
     if classes <= 256:
         warps = min(warps, max(1, positions // 32))
-    unit = min(power_of_two_divisor(pixels), unit)
-    return Tile(next_power_of_two(-(-classes // lanes)), lanes, positions, warps, unit)
+    return Tile(positions, next_power_of_two(-(-classes // lanes)), lanes, False, warps, True)
 
 
-def serves(step: Step) -> bool:
-    """Whether the classes of a position fit into registers; tiles, and pixels of an image, are counted by 32 bits."""
-    return (
-        1 < step.classes <= MOST_CLASSES[step.by_class]
-        and _tiles(step, tile_of(step)) < INT32_LIMIT
-        and (step.by_class or step.pixels < INT32_LIMIT // 2)
-    )
+def serves(by_class: bool, images: int, pixels: int, classes: int) -> bool:
+    """Whether programs hold all classes of a position, which lie side by side or not; pixels of an image and tiles are counted by 32 bits."""
+    tiles = images * -(-pixels // _images(classes, pixels, False).positions)
+    fits = images * pixels < INT32_LIMIT if by_class else max(tiles, pixels * 2) < INT32_LIMIT
+    return fits and 1 < classes <= MOST_CLASSES[by_class]
 
 
-def _tiles(step: Step, tile: Tile) -> int:
-    if step.by_class:
-        return -(-step.positions // tile.positions)
-    return step.images * -(-step.pixels // tile.positions)
+class StepLauncher(LossLauncher):
+    """With the launch that notes what is expected, or without any but the one that leaves what came."""
+
+    def __init__(self, operands: tuple[str, ...], switches: tuple[tuple[str, bool], ...], reduction: str, step: str) -> None:  # fmt: skip
+        """Of a plan's operands by what the formula calls them, or the places of its results."""
+        known = dict(switches)
+        self.places = {name: place for place, name in enumerate(operands)}
+        self.reduction, self.step = reduction, step
+        self.smooths, self.squares = known["smooths"], known["squares"]
+        self.totals = 4 if known["weighted"] and self.smooths else 2 if reduction == "mean" else 0
+        results, added = [STEP_GRADIENT], 0
+        if step == AHEAD:
+            losses = [STEP_LOSS, *[STEP_SQUARE] * self.squares]
+            results, added = results + (losses if reduction else [STEP_BOTH]), len(losses) if reduction else 0  # fmt: skip
+            self.others = {EXPECT: expect, sums.FINISH: finish_sums}
+        formula = cross_entropy_step
+        kinds = tuple([pair for pair in formula.operands if pair[0] in self.places])
+        signature = Signature(
+            formula.name, kinds, NUMBERS[:1], NUMBERS[1:], True, ("gradient",) if reduction else (), tuple(range(1, 1 + added)), added, step
+        )  # fmt: skip
+        graph = formula.graph(known)
+        graph = dataclasses.replace(graph, results=tuple([graph.results[each] for each in results]))
+        name = ".".join([step, *(str(int(on)) for _, on in switches), reduction])
+        super().__init__(name, signature, graph, 0)
+
+    def kernel(self, graph: Any, traversal: Traversal) -> Any:
+        return kernel_of(self.signature, graph, traversal, StepWriter)
+
+    def traversals(self) -> list[Traversal]:
+        return [self.rows, self.images, Traversal(False, False, 1, dealt=True)]
+
+    def _places(self, plan: Plan) -> dict[str, int]:
+        return {name: self.places[name] for name, _ in self.kinds}
+
+    def specs(self, plan: Plan, offset: int = 0) -> Specs:
+        ahead, mean = self.step == AHEAD, self.reduction == "mean"
+        named = pointers_by_name(plan, lambda operand: operand.role == "full")
+        expected = named["keptOut" if ahead else "kept"]
+        totals = expected._replace(dtype="float64", shift=MEMORY * 4) if self.totals else None
+        inputs = {OPERANDS[name]: slot for name, slot in named.items() if name in OPERANDS}
+        told = {
+            **{f"from_{name}": slot for name, slot in inputs.items()}, "to_0": named["gradInputOut"], "to_1": named.get("lossOut"),
+            "expected": expected, "memory": named["memory"], "totals": totals, "sums": scratch_of(plan),
+            "COMPUTE": tl.float32, "PRECISE": plan.compute is FLOAT, "MEAN": mean,
+        }  # fmt: skip
+        # Both kernels must give the same bits: products and sums are contracted where it is written.
+        specs: dict[Any, KernelSpec] = {
+            traversal: spec_of(kernel, told, fused=False, overlapped=ahead, follows=ahead) for traversal, kernel in self.traversed.items()
+        }  # fmt: skip
+        if not ahead:
+            return specs
+        read = {"target": inputs["target"], "weight": inputs.get("weight")} if self.totals else {"target": None, "weight": None}  # fmt: skip
+        specs[EXPECT] = spec_of(expect, {**told, **read, "sums": totals, "SUMS": self.totals})
+        specs[sums.FINISH] = spec_of(finish_sums, {"sums": totals}, follows=True)
+        if self.reduction:
+            specs |= self.finishing(plan, {"totals": totals if mean else None, "MEAN": mean, "SQUARED": self.squares, "WEIGHTED": False})  # fmt: skip
+        return specs
+
+    def deals(self, g: Geometry, classes: Number) -> tuple[bool, bool]:
+        return classes <= WHOLE and classes != 4 and classes * g.static["itemsize"] % 64 != 0, False
+
+    def tile(self, g: Geometry, walk: Walk) -> Tile:
+        if walk.traversal.dealt:
+            positions, warps = (256, 4) if walk.classes < 8 else (64, 2)
+            return Tile(positions, next_power_of_two(walk.classes), 1, False, warps, True)
+        if walk.by_class:
+            return _rows(g.static["itemsize"], walk.classes)
+        return _images(walk.classes, walk.shape[-1], self.smooths)
+
+    def unit(self, walk: Walk) -> int:
+        """Vectors of several pixels would take more registers than they are worth, unless there are few pixels of many classes."""
+        return DIVISOR if walk.by_class else 2 if walk.classes > 256 else 1
+
+    def is_cut(self, places: Number, pixels: Number) -> bool:
+        return True
+
+    def vector(self, *_: Any) -> int:
+        """The edges of rows that begin anywhere would take as much as they."""
+        return 1
+
+    def launch(self, g: Geometry) -> Launches:
+        launches = super().launch(g)
+        before, behind = g.layout.shape
+        count, classes = before * behind, g.layout.classes
+        longest = max(count, classes if self.totals > 2 else 0)
+        parts = MANY_PARTS if longest > FEW_POSITIONS else min(next_power_of_two(-(-longest // SUM_BLOCK)), FEW_PARTS)  # fmt: skip
+        steps = []
+        for step in launches.steps:
+            constexprs = step.constexprs
+            if step.kernel in self.traversed:
+                along = behind if constexprs["CUT"] else count
+                constexprs = {"FULL": along % constexprs["POSITIONS"] == 0, "PARTS": parts, **constexprs}  # fmt: skip
+                if self.step == LATE:
+                    step = step._replace(args={**step.args, "programs": step.grid}, grid=min(step.grid, PROGRAMS))  # fmt: skip
+            elif step.kernel == FINISH:
+                constexprs = {"PARTS": parts, **constexprs}
+            steps.append(step._replace(constexprs=constexprs))
+        if self.step == AHEAD:
+            expecting = sums.adding(Targets((1, 1, count), (0, 0, 1), 1), 1, classes, g.numbers[IGNORED], parts if self.totals else 1)  # fmt: skip
+            adding = LaunchParams(sums.FINISH, self.totals, {}, {"PARTS": parts}, 4, self.totals > 0 and parts == MANY_PARTS)  # fmt: skip
+            steps = [expecting._replace(kernel=EXPECT), adding, *steps]
+        return launches._replace(steps=steps)
 
 
-def pointers(step: Step, backward: bool = False) -> Mapping[str, Any]:
-    """Those to a plan's operands and to scratch memory, by their names in kernels."""
-    return _pointers(step.dtype.numpy_name, step.weight_dtype.numpy_name if step.weighted else "", backward)  # fmt: skip
+_launcher = functools.cache(StepLauncher)
 
 
-@functools.cache
-def _pointers(dtype: str, weight: str, backward: bool) -> Mapping[str, Any]:
-    """Weights are the last input, if there are some."""
-    weights = ("weight",) if weight else ()
-    if backward:
-        names = "gradient", "x", "target", "expected", "memory", *weights, "out", "scratch"
-    else:
-        names = "x", "target", "memory", *weights, "loss", "expected", "out", "scratch"
-    dtypes = {"target": "int64", "weight": weight, "expected": "float32", "memory": "float32", "scratch": "float64"}  # fmt: skip
-    slots = {name: PointerArg(place, dtypes.get(name, dtype), wide=name in ("x", "out")) for place, name in enumerate(names)}  # fmt: skip
-    return {"weight": None, **slots}
-
-
-def _told(step: Step, tile: Tile, backward: bool = False) -> dict[str, Any]:
-    """What both launches have of a step, by the kernels' names."""
-    slots = pointers(step, backward)
-    # Sums over all targets are behind what is expected.
-    sums = slots["expected"]._replace(dtype="float64", shift=MEMORY * 4)
-    length, inner = step.positions if step.by_class else step.pixels, step.pixels // tile.unit
-    kept, smoothing = _pair(1.0 - step.smoothing), _pair(step.smoothing / step.classes)
-    return {
-        **slots, "sums": sums if _sums_of(step) else None,
-        "rows": step.positions, "inner": inner, "out_inner": inner, "blocks": -(-step.pixels // tile.positions), "tiles": _tiles(step, tile),
-        "ignore_index": ignored(step.ignore_index), "kept": kept[0], "kept_lacks": kept[1], "smoothing": smoothing[0], "smoothing_lacks": smoothing[1],
-        "zloss_scale": float_of(step.zloss_scale),
-        "MEAN": step.reduction == "mean", "EACH": step.reduction == "none", "SMOOTHED": step.smoothing != 0, "SQUARED": step.zloss_scale != 0,
-        "C": step.classes, "BY_CLASS": step.by_class, "ALONG": step.by_class and tile.lanes > 1, "UNIT": tile.unit, "FULL": length % tile.positions == 0,
-        "HELD": tile.held, "LANES": tile.lanes, "POSITIONS": tile.positions, "PARTS": _parts(step),
-    }  # fmt: skip
-
-
-def _pair(number: float) -> tuple[float, float]:
-    """A number as FLOAT, and what that lacks."""
-    near = float_of(number)
-    return near, float_of(number - near)
-
-
-def _sums_of(step: Step) -> int:
-    """How many of `add_up`'s sums it needs; those over all classes are for label smoothing."""
-    if step.weighted and step.smoothing:
-        return 4
-    return 2 if step.reduction == "mean" else 0
-
-
-def _parts(step: Step) -> int:
-    """How many parts sums are made in: few, which kernels that need a sum add up themselves, or many, which a launch makes one."""
-    longest = max(step.positions, step.classes if step.weighted else 0)
-    if longest > FEW_POSITIONS:
-        return MANY_PARTS
-    few: int = min(next_power_of_two(-(-longest // SUM_BLOCK)), FEW_PARTS)
-    return few
-
-
-@functools.lru_cache(64)
-def loss_runner(step: Step) -> Runner:
-    """What queues it, of the addresses of a plan's operands."""
-    tile, summed = tile_of(step), _sums_of(step)
-    named = _told(step, tile)
-    each, of_tile = named["EACH"], 1 + named["SQUARED"]
-    tile_sums, parts, tiles = named["scratch"], named["PARTS"], named["tiles"]
-    targets = Targets((1, 1, step.positions), (0, 0, 1), 1)
-    read = {} if summed else {"target": None, "weight": None}
-    launches = [
-        launch_of(
-            spec_of(expect_step, {**named, **read, "SUMS": summed}),
-            adding(targets, 1, step.classes, named["ignore_index"], parts if summed else 1),
-        )
-    ]
-    if summed and parts == MANY_PARTS:
-        launches.append(launched(finish_sums, summed, named, 4, follows=True))
-    loss, named["tile_sums"] = named["loss"], None if each else tile_sums
-    named["loss"] = loss if each else None
-    launches.append(launched(step_ahead, tiles, named, tile.warps, fused=False, follows=True))
-    if each:
-        return runner_of(launches)
-    scratch = 8 * of_tile * tiles
-    if tiles > FEW_TILES:
-        gathered = {"sums": tile_sums, "gathered": tile_sums._replace(shift=scratch), "count": tiles, "programs": GATHERING, "BLOCK": 1024}  # fmt: skip
-        launches.append(launched(gather_sums, GATHERING * of_tile, gathered, 4, follows=True))
-        tile_sums, tiles = gathered["gathered"], GATHERING
-        scratch += 8 * of_tile * GATHERING
-    block = min(next_power_of_two(tiles), FINISHED)
-    totals = named["sums"] if named["MEAN"] else None
-    named |= {"totals": totals, "sums": tile_sums, "loss": loss, "square_out": None, "count": tiles, "WEIGHTED": False, "BLOCK": block}  # fmt: skip
-    launches.append(launched(finish_loss, 1, named, max(4, min(block // 32, 32)), follows=True))
-    return runner_of(launches, scratch)
-
-
-@functools.lru_cache(64)
-def gradient_runner(step: Step) -> Runner:
-    """What queues the gradient where another was expected, of the addresses of a plan's operands."""
-    tile = tile_of(step)
-    named = _told(step, tile, backward=True)
-    named["programs"] = min(named["tiles"], PROGRAMS)
-    return runner_of([launched(step_late, named["programs"], named, tile.warps, fused=False)])
+def runner(plan: Plan, step: str) -> Runner:
+    """What queues a plan of `operators/logit_steps.py`."""
+    names = tuple([OPERANDS.get(each.parameter) or RESULTS.get(each.parameter, each.parameter) for each in plan.operands])  # fmt: skip
+    loss = plan.operands[names.index("1" if step == AHEAD else "gradient")]
+    reduction = "" if loss.role == "positions" else "mean" if plan.numbers["mean"] else "sum"
+    switches = switches_of(cross_entropy_step, plan, weighted="weight" in names)
+    return _launcher(names, switches, reduction, step).runner(plan)
