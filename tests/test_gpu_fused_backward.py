@@ -18,11 +18,17 @@ if MODE == "interpret":
     from interpreted import on_the_interpreter  # noqa: F401
 
 if MODE:
+    from openaclnn.calls.plain import make_plain_function
     from openaclnn.core.dtypes import BFLOAT16, FLOAT, DType, dtype_of_numpy
     from openaclnn.engines.gpu.launchers import fused_backward as ahead
     from openaclnn.engines.gpu.launchers.steps import MEMORY
     from openaclnn.operators.logit_steps import kept_by
-    from openaclnn.operators.logits import reference, reference_grad
+    from openaclnn.operators.logits import (
+        CROSS_ENTROPY,
+        CROSS_ENTROPY_GRAD,
+        reference,
+        reference_grad,
+    )
 
     ROWS = 5
     nan, inf = np.nan, np.inf
@@ -98,6 +104,19 @@ if MODE == "interpret":
         np.testing.assert_allclose(own.rest, rest, rtol=1e-5)
         own.backward(1.0)
         own.assert_right(1.0)
+
+    @pytest.mark.parametrize(("classes", "dtype"), [(8300, np.float32), (8320, ml_dtypes.bfloat16)])  # fmt: skip
+    def test_long_rows_are_as_by_the_formula_in_two_readings(classes: int, dtype: Any) -> None:
+        own = Step(classes, "mean", dtype=dtype)
+        own.forward()
+        own.backward(1.0)
+        loss, top, rest = make_plain_function(CROSS_ENTROPY)(own.x, own.target, **own.options)  # fmt: skip
+        gradient = make_plain_function(CROSS_ENTROPY_GRAD)(
+            np.ones((), dtype), own.x, top, rest, own.target, **own.options
+        )
+        close = 2e-6 if dtype is np.float32 else float(ml_dtypes.finfo(dtype).eps)
+        np.testing.assert_allclose(own.loss.astype(float), loss.astype(float), rtol=close)
+        np.testing.assert_allclose(own.out.astype(float), gradient.astype(float), rtol=close * 4, atol=1e-37)  # fmt: skip
 
     def test_what_is_expected_is_what_was_given_twice() -> None:
         own = Step(1000, "mean")  # how many classes there are has no say in it
