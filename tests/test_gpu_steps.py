@@ -421,7 +421,7 @@ if MODE == "compile":
         texts = [own.binary.asm["ptx"] for own in variants._known.values()]
         (code,) = (own for own in texts if "entry cross_entropy_step" in own)
         assert ".local" not in code
-        tile = steps._rows(dtype.itemsize, classes) if rows else steps._images(classes, shape[-1] ** 2, False)  # fmt: skip
+        tile = steps._rows(dtype.itemsize, classes) if rows else steps._images(classes, shape[-1] ** 2, False, False)  # fmt: skip
         each = 16 // dtype.itemsize if rows else 1
         threads = tile.warps * 32 * each
         held = -(-classes // tile.lanes) * tile.lanes * tile.positions // threads

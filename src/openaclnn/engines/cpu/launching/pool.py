@@ -91,7 +91,6 @@ def _start() -> None:
     """Have an OpenMP team or workers ready, and say how many to use; without POSIX semaphores, none."""
     wanted = get_num_threads() - 1  # first: a number that cannot be is refused every time
     team = threads.team_in_use()
-    _state["started"] = True
     if team is not None:
         asks = threads.chosen_number() is None
         _CONTROL[at.TEAM_BODY] = cache.compiled("pool.member", emit_member, MEMBER)
@@ -100,7 +99,7 @@ def _start() -> None:
         _CONTROL[at.TEAM_SIZE] = address_of_function(team.max_threads) if asks else 0
         _CONTROL[at.ACTIVE] = max(wanted, 1) if asks else wanted
         _CONTROL[at.TEAM] = address_of_function(team.parallel)
-        _CONTROL[at.STARTED] = 1
+        _ready()
         return
     _CONTROL[at.TEAM] = 0
     if wanted > _state["workers"] and _load_functions():
@@ -109,8 +108,14 @@ def _start() -> None:
             while _state["workers"] < wanted and _create(start, _state["workers"]):
                 _state["workers"] += 1
     _CONTROL[at.AVOID] = -1
-    _CONTROL[at.STARTED] = 1
     _CONTROL[at.ACTIVE] = min(wanted, _state["workers"])
+    _ready()
+
+
+def _ready() -> None:
+    """Last: what a lack of memory ended before is begun again by the next call."""
+    _state["started"] = True
+    _CONTROL[at.STARTED] = 1
 
 
 @contextmanager
