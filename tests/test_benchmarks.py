@@ -833,7 +833,7 @@ def test_the_page_has_the_short_tables_first_and_a_command_for_each_part(
     assert main([*given, "--html", str(page), "--csv", str(sheet_file)]) == 0
     text = page.read_text()
     assert str(tmp_path) not in text
-    assert "/x/y" not in text
+    assert "/x/y.json" not in text
     sections = text.split("<h2>")[1:]
     assert len(sections) == 3
     first = MEASURED[0].python_name
