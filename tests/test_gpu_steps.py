@@ -141,7 +141,7 @@ if MODE == "interpret":
         own.assert_right(1.0)
 
     def test_sums_of_many_targets_are_made_one_by_a_launch(monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(steps, "FEW_POSITIONS", 60)
+        monkeypatch.setattr(steps.sums, "FEW_POSITIONS", 60)
         own = Losses((71, 6), **ALL)
         for gradient in (1.0, 0.5):
             own.forward()

@@ -14,12 +14,11 @@ import triton.language as tl
 from triton import knobs
 
 from openaclnn.engines.gpu.formulas.words import LOG2_E, log1p
+from openaclnn.engines.gpu.kernels.steps import EXPECTED, SURE, bits
 from openaclnn.engines.gpu.kernels.sums import await_sums, is_counted, let_next_start
 
-GRADIENT, SURE = tl.constexpr(0), tl.constexpr(1)
 COUNTED, SHARE = tl.constexpr(2), tl.constexpr(3)
-"""What is expected, four FLOATs: the loss's gradient, 1 if it was the same twice, how many rows count, and each one's share of that
-gradient."""
+"""Behind what is expected, FLOATs: how many rows count, and each one's share of the expected gradient."""
 
 ROUND = tl.constexpr(32)
 """Classes: pieces of a row are multiples of it, so that each begins as aligned as its row."""
@@ -55,8 +54,8 @@ def expect(
         row = start + lanes
         indices = tl.load(target + row, row < rows, other=0).to(tl.int64)
         counted += ((row < rows) & is_counted(indices, classes, ignore_index)).to(tl.int32)
-    gradient, total = tl.load(memory + GRADIENT), tl.sum(counted).to(tl.float32)
-    tl.store(expected + GRADIENT, gradient)
+    gradient, total = tl.load(memory + EXPECTED), tl.sum(counted).to(tl.float32)
+    tl.store(expected + EXPECTED, gradient)
     tl.store(expected + SURE, tl.load(memory + SURE))
     tl.store(expected + COUNTED, total)
     tl.store(expected + SHARE, _share(gradient, total, MEAN))
@@ -227,13 +226,10 @@ def gradient_late(
 ):  # fmt: skip
     """Nothing, if the gradient is the one that was expected; else all rows, in blocks of classes. What it was is remembered."""
     actual = tl.load(gradient).to(tl.float32)
-    # By its bits: the gradient of -0 is not that of 0.
-    same = actual.to(tl.int32, bitcast=True) == tl.load(expected + GRADIENT).to(
-        tl.int32, bitcast=True
-    )
+    same = bits(actual) == bits(tl.load(expected + EXPECTED))
     first = tl.program_id(0)
     if first == 0:
-        tl.store(memory + GRADIENT, actual)
+        tl.store(memory + EXPECTED, actual)
         tl.store(memory + SURE, same.to(tl.float32))
     if (same & (tl.load(expected + SURE) != 0)) == 0:
         count = classes.to(tl.int64) * UNIT

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Mapping
 from typing import Any
 
 import triton.language as tl
@@ -30,20 +31,12 @@ from openaclnn.engines.gpu.launchers.geometry import (
     IGNORED,
     Geometry,
     Launches,
-    LaunchParams,
     Specs,
-    Targets,
     power_of_two_divisor,
 )
 from openaclnn.engines.gpu.launchers.losses import FINISH, LossLauncher
 from openaclnn.engines.gpu.launchers.row_formulas import Tile, Walk
-from openaclnn.engines.gpu.launchers.sums import (
-    FEW_PARTS,
-    FEW_POSITIONS,
-    MANY_PARTS,
-    NUMBERS,
-    SUM_BLOCK,
-)
+from openaclnn.engines.gpu.launchers.sums import NUMBERS
 from openaclnn.engines.gpu.launching.launch import (
     INT32_LIMIT,
     VECTOR_BYTES,
@@ -142,6 +135,9 @@ class StepLauncher(LossLauncher):
     def _places(self, plan: Plan) -> dict[str, int]:
         return {name: self.places[name] for name, _ in self.kinds}
 
+    def static(self, plan: Plan) -> Mapping[str, int]:
+        return {**super().static(plan), "sums": self.totals, "weighted": int(self.totals > 2)}
+
     def specs(self, plan: Plan, offset: int = 0) -> Specs:
         ahead, mean = self.step == AHEAD, self.reduction == "mean"
         named = pointers_by_name(plan, lambda operand: operand.role == "full")
@@ -191,14 +187,12 @@ class StepLauncher(LossLauncher):
     def launch(self, g: Geometry) -> Launches:
         launches = super().launch(g)
         before, behind = g.layout.shape
-        count, classes = before * behind, g.layout.classes
-        longest = max(count, classes if self.totals > 2 else 0)
-        parts = MANY_PARTS if longest > FEW_POSITIONS else min(next_power_of_two(-(-longest // SUM_BLOCK)), FEW_PARTS)  # fmt: skip
+        summing, parts = sums.with_sums(g, "weight", self.totals > 0)
         steps = []
         for step in launches.steps:
             constexprs = step.constexprs
             if step.kernel in self.traversed:
-                along = behind if constexprs["CUT"] else count
+                along = behind if constexprs["CUT"] else before * behind
                 constexprs = {"FULL": along % constexprs["POSITIONS"] == 0, "PARTS": parts, **constexprs}  # fmt: skip
                 if self.step == LATE:
                     step = step._replace(args={**step.args, "programs": step.grid}, grid=min(step.grid, PROGRAMS))  # fmt: skip
@@ -206,9 +200,8 @@ class StepLauncher(LossLauncher):
                 constexprs = {"PARTS": parts, **constexprs}
             steps.append(step._replace(constexprs=constexprs))
         if self.step == AHEAD:
-            expecting = sums.adding(Targets((1, 1, count), (0, 0, 1), 1), 1, classes, g.numbers[IGNORED], parts if self.totals else 1)  # fmt: skip
-            adding = LaunchParams(sums.FINISH, self.totals, {}, {"PARTS": parts}, 4, self.totals > 0 and parts == MANY_PARTS)  # fmt: skip
-            steps = [expecting._replace(kernel=EXPECT), adding, *steps]
+            adding, *finishing = summing.steps or [sums.adding(g.targets, 0, g.layout.classes, g.numbers[IGNORED], 1)]  # fmt: skip
+            steps = [adding._replace(kernel=EXPECT), *finishing, *steps]
         return launches._replace(steps=steps)
 
 
