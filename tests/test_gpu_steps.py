@@ -403,6 +403,9 @@ if MODE == "interpret":
 
 
 if MODE == "compile":
+    from openaclnn.calls.plain import bind_plain
+    from openaclnn.core.products import current_product
+    from openaclnn.core.tensor import Tensor
     from openaclnn.engines import gpu
     from openaclnn.engines.gpu.launching import variants
     from test_gpu_losses import device, plan_of  # noqa: F401
@@ -410,12 +413,23 @@ if MODE == "compile":
     @pytest.mark.parametrize(
         ("dtype", "shape"), [(BFLOAT16, (128, 1000)), (FLOAT, (2, 19, 713, 713)), (BFLOAT16, (2100, 4096))], ids=str
     )  # fmt: skip
-    def test_logits_are_read_once_and_held(dtype: DType, shape: tuple[int, ...]) -> None:
+    @pytest.mark.parametrize("operator", [STEP, STEP_GRAD], ids=lambda own: own.name)
+    def test_logits_are_read_once_and_held(
+        operator: Any, dtype: DType, shape: tuple[int, ...]
+    ) -> None:
         """By as many loads as a thread has vectors of the classes there are, with nothing for those beyond, and no memory of its own."""
         rows, classes = len(shape) == 2, shape[1]
         gpu._runners.clear()
         variants._known.clear()
-        plan = plan_of(dtype, shape, STEP, memory=np.ones(2, np.float32))
+        memory = np.ones(2, np.float32)
+        late = {"grad_loss": np.ones((), dtype.numpy), "kept": np.zeros(kept_by(shape), np.float32), "memory": memory}  # fmt: skip
+        if operator is STEP:
+            plan = plan_of(dtype, shape, STEP, memory=memory)
+        else:  # into memory of the step
+            logits = {"input": np.empty(shape, dtype.numpy), "target": np.zeros(shape[:1] + shape[2:], np.int64)}  # fmt: skip
+            call = bind_plain(operator, operator.plain_defaults | logits | late, current_product())
+            call.values["gradInputOut"] = Tensor.from_numpy(np.empty(shape, dtype.numpy))
+            plan = operator.plan(call)
         addresses = [1 << power for power in range(30, 30 + len(plan.operands))]
         assert gpu.prepare(plan)(addresses, 0) == 0
         texts = [own.binary.asm["ptx"] for own in variants._known.values()]
