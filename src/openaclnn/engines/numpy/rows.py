@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from openaclnn.core.dtypes import FLOAT, FLOATS, DType
-from openaclnn.core.plan import Plan
+from openaclnn.core.interop import strided_view
+from openaclnn.core.plan import Operand, Plan
 from openaclnn.engines.formulas.rows import ROW_FORMULAS, Graph, Node
 from openaclnn.engines.formulas.words import WORDS
-from openaclnn.engines.numpy.classes import row_blocks, view
-from openaclnn.engines.numpy.elementwise import narrow, widen
+from openaclnn.engines.numpy.elementwise import BLOCK, narrow, widen
 
 Array = np.ndarray[Any, Any]
 
@@ -24,18 +24,43 @@ OPERATORS: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 
 
+def row_blocks(plan: Plan, read: int) -> Iterator[tuple[int | slice, ...]]:
+    """Index tuples of some positions, of each of which so many classes are read: one line of positions after another."""
+    step = max(1, BLOCK // read)
+    for line in np.ndindex(plan.shape[:-1]):
+        for start in range(0, plan.shape[-1], step):
+            yield (*line, slice(start, start + step))
+
+
+def view(plan: Plan, operand: Operand, address: int) -> Array:
+    """An operand's elements by its role: positions, positions and classes, classes alone, or one."""
+    start = address + operand.offset * operand.dtype.itemsize
+    shape, strides = {
+        "full": ((*plan.shape, plan.classes), (*operand.strides, operand.class_stride)),
+        "positions": (plan.shape, operand.strides),
+        "classes": ((plan.classes,), (operand.class_stride,)),
+        "single": ((), ()),
+    }[operand.role]
+    return strided_view(start, operand.dtype, shape, strides)
+
+
 def evaluate(
     graph: Graph, inputs: Mapping[str, Array], numbers: Mapping[str, Any], work: Any, compute: DType = FLOAT
 ) -> list[Array]:  # fmt: skip
     """The results of rows: arrays of (rows, classes), or of (rows, 1) for what differs between rows alone."""
-    values: list[Any] = []
+    values: dict[int, Any] = {}
     classes = next(inputs[n.name].shape[1] for n in graph.nodes if n.kind == "Row")
-    for node in graph.nodes:
-        operands = [values[each.index] for each in node.of]
-        if node.what == "rounded":
-            values.append(widen(operands[0], compute))
-        else:
-            values.append(_value(node, operands, inputs, numbers, classes, work))
+    needed = graph.needed(graph.results)
+    # Of an operand that is read at targets alone nothing else is converted.
+    whole = {each.index for node in needed for each in node.of[node.what == "at" :]}
+    whole |= {result.index for result in graph.results}
+    for node in needed:
+        if node.index in whole or node.what != "input":
+            operands: list[Any] = [values.get(each.index) for each in node.of]
+            if node.what == "rounded":
+                values[node.index] = widen(operands[0], compute)
+            else:
+                values[node.index] = _value(node, operands, inputs, numbers, classes, work)
     return [values[result.index] for result in graph.results]
 
 
@@ -44,7 +69,8 @@ def _value(
 ) -> Any:  # fmt: skip
     match node.what:
         case "input":
-            return inputs[node.name]
+            held = inputs[node.name]
+            return held if node.kind == "Target" else held.astype(work, copy=False)
         case "number":
             return np.full((1, 1), numbers[node.name], work)
         case "constant":
@@ -67,10 +93,10 @@ def _value(
             (target,) = operands
             return np.where((target >= 0) & (target < classes), target, 0)
         case "at":
-            row, target = operands
+            target = operands[1]
             inside = (target >= 0) & (target < classes)
-            picked = np.take_along_axis(row, np.where(inside, target, 0), axis=1)
-            return np.where(inside, picked, work(0))
+            picked = np.take_along_axis(inputs[node.of[0].name], np.where(inside, target, 0), 1)
+            return np.where(inside, picked.astype(work, copy=False), work(0))
         case what:
             return (OPERATORS.get(what) or WORDS[what])(*operands)
 
@@ -91,27 +117,30 @@ def runner(plan: Plan) -> Callable[[Sequence[int], int], int]:
         views = [view(plan, *place) for place in places]
         inputs, outputs = views[: len(plan.inputs)], views[len(plan.inputs) :]
         with np.errstate(all="ignore"):
-            for index in row_blocks(plan):
+            for index in row_blocks(plan, plan.classes):
                 block: dict[str, Array] = {}
                 for (name, kind), array in zip(kinds.items(), inputs, strict=True):
-                    block[name] = _block(kind, array, index, plan)
+                    part = part_of(kind, array, index, plan)
+                    block[name] = part if kind == "Target" else widen(part, plan.compute)
                 results = evaluate(graph, block, plan.numbers, work, plan.compute)
                 for values, output, operand in zip(results, outputs, plan.outputs, strict=True):
-                    part = output[index]
-                    rounded = narrow(values, plan.compute, operand.dtype)
-                    part[...] = rounded.reshape(part.shape) if values.shape[1] == 1 else rounded
+                    write_rows(output[index], values, plan.compute, operand.dtype)
         return 0
 
     return run
 
 
-def _block(kind: str, array: Array, index: Any, plan: Plan) -> Array:
+def part_of(kind: str, array: Array, index: Any, plan: Plan) -> Array:
     """An operand's part of some rows, as (rows, classes), (1, classes) or (rows, 1)."""
     if kind == "PerClass":
-        return widen(array, plan.compute)[None, :]
-    part = array[index] if array.ndim else np.broadcast_to(array, plan.shape)[index]
-    if kind == "Row":
-        return widen(part, plan.compute)
-    if kind == "Target" and "first_class" in plan.numbers:
-        part = part.astype(np.int64) - plan.numbers["first_class"]
-    return part[:, None] if kind == "Target" else widen(part, plan.compute)[:, None]
+        return array[None, :]
+    part: Array = array[index] if array.ndim else np.broadcast_to(array, plan.shape)[index]
+    if kind == "Target":
+        part = part.astype(np.int64) - plan.numbers.get("first_class", 0)
+    return part if kind == "Row" else part[:, None]
+
+
+def write_rows(part: Array, values: Array, compute: DType, output: DType) -> None:
+    """What was computed of some rows into their part of an output."""
+    rounded = narrow(values, compute, output)
+    part[...] = rounded.reshape(part.shape) if values.shape[1] == 1 else rounded
