@@ -8,6 +8,7 @@ import sys
 import weakref
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -675,7 +676,13 @@ def test_where_our_kernels_find_no_memory_pytorch_has_its_turn(
 def test_errors_of_pytorchs_kernels_are_its_own() -> None:
     """Of the same class and in the same words, also where no Python code waits for the result."""
     x, target = torch.randn(4, 5), torch.tensor([0, 1, 2, 9])
+    invert, group = torch.erfinv, SimpleNamespace(of=SimpleNamespace(activation=torch.sigmoid))
     calls = (
+        lambda: invert(x.to(torch.complex64)),
+        lambda: invert(*(x.to(torch.complex64),)),
+        lambda: group.of.activation(x.to(torch.float8_e4m3fn)),
+        lambda: theirs.nll_loss(target[:, None], target * 0),
+        lambda: theirs.nll_loss(x > 0, target.to(torch.uint8)),
         lambda: theirs.nll_loss(x, target),
         lambda: theirs.smooth_l1_loss(x.long(), x.long()),
         lambda: torch.ops.aten.smooth_l1_loss(x, x[:, :3], 1, 1.0),

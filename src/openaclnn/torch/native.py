@@ -9,6 +9,7 @@ import contextlib
 import ctypes
 import dis
 import functools
+import inspect
 import sys
 import threading
 import warnings
@@ -266,10 +267,8 @@ class Native:
             not self._is_called_by(waiting) or any(map(_is_dual, arguments))
         )
         if waiting is not None and type(error) is not RuntimeError and not at_once:
-            results = self._blank(arguments, named)
-            if results is not None:
-                _raised.later = _class_of(error)
-                return results
+            _raised.later = _class_of(error)
+            return self._blank(arguments, named)
         _raised.text, _raised.error = str(error).encode(), error.with_traceback(None)
         blank = torch.empty(())
         return (blank, blank.clone()) if len(schema_of(self._overload).returns) > 1 else blank
@@ -278,7 +277,7 @@ class Native:
         """Whether this is code that calls the operator, or the function of its name, and nothing around it."""
         if frame is None:
             return False
-        module, names = frame.f_globals.get("__name__"), [_called_by(frame)]
+        module, names = frame.f_globals.get("__name__"), _called_by(frame)
         if module == OPERATORS_MODULE:
             called = frame.f_locals.get("self")
             return called is not None and called in (self._overload, self._overload.overloadpacket)
@@ -288,7 +287,7 @@ class Native:
         return any(name and operator.startswith(name.replace("_", "")) for name in names)
 
     def _blank(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        """Results of the right shapes, of FLOAT, which derivatives know; one without a shape that is right has the first argument's."""
+        """Results of the right shapes, of FLOAT, which derivatives know; where no shape is right they have the first argument's."""
         first, several = arguments[0], len(schema_of(self._overload).returns) > 1
 
         def bare(value: Any) -> Any:
@@ -299,9 +298,7 @@ class Native:
         try:
             shapes = self._overload(*map(bare, arguments), **named)
         except Exception:
-            if several:
-                return None
-            shapes = first
+            shapes = (first, first) if several else first
         blank = tuple([
             torch.zeros(each.shape, device=first.device) for each in (shapes if several else (shapes,))
         ])  # fmt: skip
@@ -390,12 +387,12 @@ def _is_dual(value: Any) -> bool:
         return True
 
 
-def _called_by(frame: Any) -> str:
-    """The name by which code calls what it waits for; "" where Python keeps no columns of the source."""
+def _called_by(frame: Any) -> list[str]:
+    """The name by which code calls what it waits for, and the function's own, where that lies under it; none where Python keeps no columns of the source."""
     instructions = list(dis.get_instructions(frame.f_code))
     last = next((each for each in instructions if each.offset == frame.f_lasti), None)
     if last is None or last.positions is None or last.positions.col_offset is None:
-        return ""
+        return []
     # A call begins where the name begins that is called, as do the names that this is an attribute of.
     begin = last.positions[0], last.positions[2]
     names = [
@@ -403,7 +400,12 @@ def _called_by(frame: Any) -> str:
         if each.positions is not None and (each.positions[0], each.positions[2]) == begin
         and each.offset < last.offset and each.opname.startswith("LOAD_") and isinstance(each.argval, str)
     ]  # fmt: skip
-    return names[-1] if names else ""
+    if not names:
+        return []
+    called = (frame.f_globals | frame.f_locals).get(names[0])
+    for name in names[1:]:
+        called = inspect.getattr_static(called, name, None)  # no code of the caller's runs
+    return [names[-1], getattr(called, "__name__", "")]
 
 
 def _class_of(error: BaseException) -> type[BaseException]:
