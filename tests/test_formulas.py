@@ -229,11 +229,11 @@ def test_helpers_are_read_as_well() -> None:
 MISUSED = {
     "a product of a comparison": ("x * (x > y)", "no number that is a comparison"),
     "a word of a comparison": ("exp(x > y)", "no number that is a comparison"),
-    "a comparison and a value": ("where((x > 0) | y, x, y)", "two comparisons"),
-    "a value and a comparison": ("where(x | y > 0, x, y)", "each in parentheses"),
+    "a comparison and a value": ("where((x > 0) | y, x, y)", "for comparisons alone"),
+    "a value and a comparison": ("where(x | y > 0, x, y)", "comparisons alone, in parentheses"),
     "a choice by a value": ("where(x, x, y)", "chooses by a comparison"),
-    "a comparison for a result": ("x > y", "no value of its elements"),
-    "a number": ("1.0", "returns 1.0"),
+    "a comparison for a result": ("x > y", "no number that is a comparison"),
+    "a number": ("1.0", "the same for every element"),
 }
 
 
@@ -266,7 +266,7 @@ def test_every_way_of_a_switch_is_tried() -> None:
             x = x > 0 if other else x
         return x
 
-    with pytest.raises(TypeError, match="no value of its elements"):
+    with pytest.raises(TypeError, match="no number that is a comparison"):
         formulas.described(compared)
 
 
@@ -321,7 +321,7 @@ def test_two_formulas_of_one_name_are_refused(known: Any) -> None:
         known(odd)
 
 
-def test_the_probe_finds_the_words_of_the_way_that_is_taken() -> None:
+def test_a_formula_tells_the_words_of_the_way_that_is_taken() -> None:
     elu = FORMULAS["elu_backward"]
     assert elu.words({"is_result": False}) == {"scaled_exp", "where"}
     assert elu.words({"is_result": True}) == {"where"}

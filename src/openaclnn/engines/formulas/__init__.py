@@ -4,7 +4,7 @@ write code, the GPU engine compiles its source.
 A formula is a Python function of values and numbers, with one result or a tuple of several. It computes in FLOAT, with ordinary operators and the words
 of `words.py`, and says nothing of dtypes, strides, lanes or blocks: those belong to the engines.
 Operators import their formula from here; that import makes it known to the engines, and refuses what not all of them have:
-`language.py` reads the source, `probe.py` tries it out. `rows.py` has row formulas, which reduce over a class axis. `special.py` has
+`language.py` reads the source. `rows.py` has row formulas, which reduce over a class axis, and calls formulas of both kinds with symbols. `special.py` has
 what NumPy lacks for the words. The other files are the formulas.
 """
 
@@ -13,11 +13,12 @@ from __future__ import annotations
 import contextlib
 import inspect
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from openaclnn.engines.formulas.language import Reader, definitions, functions_of
-from openaclnn.engines.formulas.probe import words_of
+from openaclnn.engines.formulas.rows import ROW_WORDS, Graph, traced
+from openaclnn.engines.formulas.words import WORDS
 
 __all__ = ["FORMULAS", "Formula", "formula", "without"]
 
@@ -48,7 +49,8 @@ class Formula(NamedTuple):
 
     def words(self, switches: Mapping[str, bool]) -> frozenset[str]:
         """The words on the way that these switches choose: engines choose their loops by them."""
-        return words_of(self.function, len(self.values), self.numbers, switches)[0]
+        graph = _traced(self.function, self.values, self.numbers, switches)
+        return frozenset(node.what for node in graph.nodes if node.what in WORDS)
 
 
 FORMULAS: dict[str, Formula] = {}
@@ -59,6 +61,19 @@ def read(function: Callable[..., Any]) -> None:
     """TypeError says where the source leaves the language."""
     with contextlib.suppress(OSError):  # there is no source, as in some packed applications
         definitions(function, Reader)
+
+
+def _traced(
+    function: Callable[..., Any], values: Sequence[str], numbers: Sequence[str], switches: Mapping[str, bool]
+) -> Graph:  # fmt: skip
+    """Its values on the way that these switches choose; TypeError where it says what no formula may."""
+    graph = traced(function, [(value, "Row") for value in values], numbers, switches)
+    for node in graph.nodes:
+        if node.what in ROW_WORDS:
+            raise TypeError(f"{function.__name__} is no row formula: it has no `{node.what}`")
+    if not all(result.axes for result in graph.results):
+        raise TypeError(f"{function.__name__} returns a number that is the same for every element")
+    return graph
 
 
 def described(function: Callable[..., Any]) -> Formula:
@@ -82,10 +97,9 @@ def described(function: Callable[..., Any]) -> Formula:
         read(function)
     values, numbers, switches = (tuple(names) for names in kinds.values())
     formula = Formula(function.__name__, function, values, numbers, switches)
-    counts = {
-        words_of(function, len(formula.values), formula.numbers, dict(zip(formula.switches, chosen, strict=True)))[1]
-        for chosen in itertools.product((False, True), repeat=len(formula.switches))
-    }  # fmt: skip
+    ways = itertools.product((False, True), repeat=len(switches))
+    chosen = [dict(zip(switches, way, strict=True)) for way in ways]
+    counts = {len(_traced(function, values, numbers, each).results) for each in chosen}
     if len(counts) > 1:
         raise TypeError(f"{function.__name__} returns as many results, whatever its switches")
     return formula._replace(results=counts.pop())

@@ -110,7 +110,7 @@ def _sign(sign: str, turned: bool = False) -> Callable[[Node, Any], Node]:
     return operator
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, slots=True)
 class Node:
     """One value of a graph."""
 
@@ -153,7 +153,13 @@ class Node:
         return self.graph.word("~", self)
 
     def __bool__(self) -> NoReturn:
-        raise TypeError("a row formula has no decision by its values (write `where`)")
+        raise TypeError("a formula has no decision by its values (write `where`)")
+
+    # What would pass unseen where there is no source to read.
+    def __iadd__(self, other: Any) -> NoReturn:
+        raise TypeError("a formula has no assignment that changes a value in place")
+
+    __isub__ = __imul__ = __itruediv__ = __iand__ = __ior__ = __iadd__
 
 
 COMPARISONS = ("<", "<=", ">", ">=", "==", "!=")
@@ -161,7 +167,7 @@ COMPARISONS = ("<", "<=", ">", ">=", "==", "!=")
 
 @dataclass(eq=False)
 class Graph:
-    """The values of a row formula, in an order in which each stands behind those it needs."""
+    """The values of a formula, in an order in which each stands behind those it needs."""
 
     nodes: list[Node] = field(default_factory=list)
     results: tuple[Node, ...] = ()
@@ -169,17 +175,17 @@ class Graph:
 
     def __getattr__(self, name: str) -> Callable[..., Node]:
         if name not in WORDS:
-            raise AttributeError(f"a row formula's values have no `{name}`")
+            raise AttributeError(f"a formula's values have no `{name}`")
         return functools.partial(self.word, name)
 
     def node(
         self, what: str, of: tuple[Node, ...] = (), name: Any = None, kind: str = "", **more: Any
     ) -> Node:
         """The value, once for the same computation."""
-        key = (what, *(each.index for each in of), repr(name), kind)
+        key = (what, *[each.index for each in of], repr(name), kind)
         if key not in self._known:
-            axes = "".join(axis for axis in "rc" if any(axis in each.axes for each in of))
-            level = max((each.level for each in of), default=0)
+            seen = "".join([each.axes for each in of])
+            axes, level = "r" * ("r" in seen) + "c" * ("c" in seen), max([0, *[each.level for each in of]])  # fmt: skip
             attributes = {"axes": axes, "level": level, "truth": False, "kind": kind, **more}
             self._known[key] = Node(self, len(self.nodes), what, of, name, **attributes)
             self.nodes.append(self._known[key])
@@ -190,15 +196,15 @@ class Graph:
         if isinstance(operand, (int, float)) and not isinstance(operand, bool):
             operand = self.node("constant", name=float(operand))
         if not isinstance(operand, Node) or operand.graph is not self:
-            raise TypeError(f"a row formula computes with values and numbers, not {operand!r}")
+            raise TypeError(f"a formula computes with values and numbers, not {operand!r}")
         if operand.kind == "Target":
             raise TypeError(f"{operand.name} is a class index: write `is_target` or `at`")
         if operand.truth and not truth:
             raise TypeError(
-                "a row formula has no number that is a comparison (write `where(x > y, 1.0, 0.0)`)"
+                "a formula has no number that is a comparison (write `where(x > y, 1.0, 0.0)`)"
             )
         if truth and not operand.truth:
-            raise TypeError("a row formula has `&`, `|` and `~` for comparisons alone")
+            raise TypeError("a formula has `&`, `|` and `~` for comparisons alone, in parentheses")
         return operand
 
     def operator(self, sign: str, left: Any, right: Any) -> Node:
@@ -212,7 +218,7 @@ class Graph:
         if name == "where":
             condition, *values = operands
             if not (isinstance(condition, Node) and condition.truth):
-                raise TypeError("a row formula chooses by a comparison: `where(x > y, ...)`")
+                raise TypeError("a formula chooses by a comparison: `where(x > y, ...)`")
             return self.node(name, (condition, *map(self.value, values)))
         return self.node(name, tuple(map(self.value, operands)))
 
