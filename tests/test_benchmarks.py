@@ -21,8 +21,7 @@ import numpy as np
 import pytest
 
 import openaclnn
-from conftest import each as arrays_of
-from conftest import families, floats_of, has_halves, in_turn, run_python, whole
+from conftest import each as arrays_of, families, floats_of, has_halves, in_turn, run_python, whole
 from openaclnn import cli
 from openaclnn.bench.calls import (
     CHANGES,

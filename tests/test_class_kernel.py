@@ -15,8 +15,7 @@ from conftest import LAYOUTS, fresh, laid_out
 from openaclnn.core.dtypes import FLOATS, INT32, INT64, DType
 from openaclnn.core.plan import Plan, class_plan
 from openaclnn.core.tensor import Tensor
-from openaclnn.engines import cpu
-from openaclnn.engines import numpy as numpy_engine
+from openaclnn.engines import cpu, numpy as numpy_engine
 from openaclnn.engines.numpy import classes
 
 Array = np.ndarray[Any, Any]

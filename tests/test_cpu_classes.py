@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 import openaclnn
 from conftest import (
@@ -30,10 +29,8 @@ from conftest import (
 )
 from openaclnn.core.dtypes import BFLOAT16, FLOAT, FLOAT16, FLOATS, DType, dtype_of_numpy
 from openaclnn.core.plan import Plan
-from openaclnn.engines import cpu
-from openaclnn.engines import numpy as numpy_engine
-from openaclnn.engines.cpu.classes import nll_gradient as nll
-from openaclnn.engines.cpu.classes import row_passes
+from openaclnn.engines import cpu, numpy as numpy_engine
+from openaclnn.engines.cpu.classes import nll_gradient as nll, row_passes
 from openaclnn.engines.cpu.launching import pool
 from openaclnn.engines.cpu.registry import KERNELS, Runner
 from openaclnn.operators import find_operator

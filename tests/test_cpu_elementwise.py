@@ -17,8 +17,7 @@ from openaclnn.calls.plain import make_plain_function
 from openaclnn.core.dtypes import FLOAT, FLOATS, dtype_of_numpy
 from openaclnn.core.interop import as_tensor
 from openaclnn.core.plan import Plan
-from openaclnn.engines import cpu
-from openaclnn.engines import numpy as plain
+from openaclnn.engines import cpu, numpy as plain
 from openaclnn.engines.cpu.formulas import elementwise, forms
 from openaclnn.engines.cpu.tuned import elu
 from openaclnn.engines.formulas import FORMULAS

@@ -19,8 +19,7 @@ import llvmlite.binding as llvm
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 import openaclnn
 from conftest import (

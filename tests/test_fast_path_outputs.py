@@ -13,8 +13,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 import openaclnn
 from conftest import (
@@ -39,8 +38,15 @@ from openaclnn.core.status import AclnnError
 from test_fast_path import cache_of, counted_fast_paths
 from test_fast_path_layouts import SHAPES, as_it_lies, spread
 from test_fast_path_losses import NUMBERS, data_of, libraries
-from test_two_phase_kinds import anew, both, descriptor, forget, in_c_order, phase_one
-from test_two_phase_kinds import slow_paths as slow_paths
+from test_two_phase_kinds import (
+    anew,
+    both,
+    descriptor,
+    forget,
+    in_c_order,
+    phase_one,
+    slow_paths as slow_paths,
+)
 
 pytestmark = pytest.mark.usefixtures("any_size")
 SEVERAL = [op for op in APART if op.result_type is not None]

@@ -23,8 +23,7 @@ from openaclnn.core import forks
 from openaclnn.core.trust import CODE_MARK
 from openaclnn.engines.machine import cache
 from openaclnn.engines.numpy import elementwise
-from openaclnn.runtime import AclFailure, context, memory, stream
-from openaclnn.runtime import device as runtime_device
+from openaclnn.runtime import AclFailure, context, device as runtime_device, memory, stream
 from openaclnn.runtime.device import CudaDevice
 from openaclnn.runtime.memory import used_bytes
 from openaclnn.testing import read_cases

@@ -15,8 +15,7 @@ import pytest
 import openaclnn
 from openaclnn.core.dtypes import FLOAT, FLOATS, DType
 from openaclnn.core.plan import Operand, Plan
-from openaclnn.engines import cpu, formulas
-from openaclnn.engines import numpy as numpy_engine
+from openaclnn.engines import cpu, formulas, numpy as numpy_engine
 from openaclnn.engines.cpu import tuned
 from openaclnn.engines.cpu.formulas import elementwise, forms
 from openaclnn.engines.formulas import FORMULAS, Formula, words

@@ -127,8 +127,7 @@ if MODE == "interpret":
 if MODE == "compile":
     import contextlib
 
-    from openaclnn.engines.gpu.launching import code as fit_code
-    from openaclnn.engines.gpu.launching import scratch, variants
+    from openaclnn.engines.gpu.launching import code as fit_code, scratch, variants
     from test_gpu_kernels import COMPILED
     from test_gpu_losses import device  # noqa: F401
     from test_gpu_sized import (  # noqa: F401

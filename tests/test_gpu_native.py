@@ -12,8 +12,7 @@ import pytest
 pytest.importorskip("llvmlite")
 
 from openaclnn.engines.gpu.launching import native, variants
-from openaclnn.engines.gpu.launching.code import LAUNCH as LAUNCH_SLOT
-from openaclnn.engines.gpu.launching.code import BoundBlock
+from openaclnn.engines.gpu.launching.code import LAUNCH as LAUNCH_SLOT, BoundBlock
 from openaclnn.engines.gpu.launching.launch import KernelSpec, Launch, PointerArg
 from openaclnn.engines.gpu.launching.native import Kernel
 from openaclnn.engines.machine.builtins import address_of_function

@@ -396,8 +396,7 @@ if MODE == "compile":
     from conftest import plain
     from openaclnn.core import products
     from openaclnn.engines import dispatch
-    from openaclnn.engines.gpu.launching import code as fit_code
-    from openaclnn.engines.gpu.launching import native, scratch, variants
+    from openaclnn.engines.gpu.launching import code as fit_code, native, scratch, variants
     from openaclnn.engines.gpu.launching.launch import Launch
     from openaclnn.engines.gpu.launching.variants import Variant
     from openaclnn.engines.machine import callers

@@ -25,8 +25,7 @@ if MODE:
 
     from openaclnn.calls.plain import make_plain_function
     from openaclnn.core.dtypes import BFLOAT16, FLOAT, DType
-    from openaclnn.engines.gpu.launchers import losses as loss_launches
-    from openaclnn.engines.gpu.launchers import steps
+    from openaclnn.engines.gpu.launchers import losses as loss_launches, steps
     from openaclnn.operators.logit_steps import STEP, STEP_GRAD, kept_by
     from openaclnn.operators.logits import reference, reference_grad
     from openaclnn.torch import fused_backward as torch_ahead

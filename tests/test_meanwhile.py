@@ -21,13 +21,11 @@ import openaclnn
 from attack.scarce import Scarce
 from conftest import OPERATORS, families, plain
 from openaclnn import AclnnError, acl, aclnn
-from openaclnn.calls import executor
-from openaclnn.calls import plain as plain_calls
+from openaclnn.calls import executor, plain as plain_calls
 from openaclnn.core import products, results
 from openaclnn.core.declare import Operator
 from openaclnn.core.tensor import Tensor
-from openaclnn.repeat import cache, phases
-from openaclnn.repeat import slots as at
+from openaclnn.repeat import cache, phases, slots as at
 from openaclnn.repeat.cache import CallCache
 from openaclnn.repeat.code.read_copy_update import Published
 from openaclnn.torch import kernels, use

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from conftest import run_python
-from openaclnn import acl as c_named
-from openaclnn import pyacl as acl
+from openaclnn import acl as c_named, pyacl as acl
 
 
 @pytest.fixture(autouse=True)

@@ -3,8 +3,7 @@
 import gc
 import threading
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from openaclnn import acl
 from openaclnn.runtime.memory import Allocation, AllocationTable

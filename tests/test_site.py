@@ -16,8 +16,7 @@ import pytest
 from tools.pages import index_page, operator_page
 
 import openaclnn
-from browser import NARROW, WIDE, Window, looks, started
-from browser import missing as no_browser
+from browser import NARROW, WIDE, Window, looks, missing as no_browser, started
 from conftest import families
 from openaclnn.core.declare import Operator
 from openaclnn.core.products import PRODUCTS

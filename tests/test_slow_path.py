@@ -23,8 +23,7 @@ from openaclnn.core.plan import (
 from openaclnn.core.tensor import Scalar, Tensor, extent
 from openaclnn.engines.cpu.layouts import tiles
 from openaclnn.engines.dispatch import choose_engine
-from openaclnn.repeat import readers, specialize
-from openaclnn.repeat import slots as at
+from openaclnn.repeat import readers, slots as at, specialize
 
 
 def test_an_array_s_address_is_what_numpy_says() -> None:

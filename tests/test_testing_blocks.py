@@ -22,8 +22,15 @@ from openaclnn.core.dtypes import FLOAT, FLOAT16, FLOATS, INT64, DType
 from openaclnn.core.products import PRODUCTS
 from openaclnn.engines import threads
 from openaclnn.operators import find_operator
-from openaclnn.testing import Distribution, Recipe, compare, draw, read_cases, run_cases
-from openaclnn.testing import run as pipeline
+from openaclnn.testing import (
+    Distribution,
+    Recipe,
+    compare,
+    draw,
+    read_cases,
+    run as pipeline,
+    run_cases,
+)
 from openaclnn.testing.build import build
 from openaclnn.testing.calls import oracle_in_chunks
 from openaclnn.testing.cases.case import Case, TensorSpec

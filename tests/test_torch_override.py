@@ -19,8 +19,7 @@ from torch.utils.checkpoint import checkpoint
 import openaclnn
 from conftest import run_python
 from openaclnn.core import results
-from openaclnn.torch import disable, enable, override, served, use
-from openaclnn.torch import native as native_kernels
+from openaclnn.torch import disable, enable, native as native_kernels, override, served, use
 from openaclnn.torch.entries import MOST_CHECKED
 from openaclnn.torch.kernels import KERNELS
 from openaclnn.torch.native import stable_interface

@@ -11,8 +11,7 @@ from tools import words as measured
 
 from openaclnn.core.dtypes import BFLOAT16, FLOAT16, FLOATS
 from openaclnn.core.plan import Operand, Plan
-from openaclnn.engines import cpu
-from openaclnn.engines import numpy as numpy_engine
+from openaclnn.engines import cpu, numpy as numpy_engine
 from openaclnn.engines.formulas import FORMULAS, described, special
 from openaclnn.engines.formulas.words import BOUNDS, WORDS, sigmoid
 from openaclnn.engines.machine import code

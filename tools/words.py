@@ -22,8 +22,7 @@ from openaclnn.cli.bench import tabulated
 from openaclnn.core.dtypes import FLOAT, FLOATS, DType
 from openaclnn.core.plan import Operand, Plan
 from openaclnn.core.writing import write_text
-from openaclnn.engines import cpu
-from openaclnn.engines import numpy as numpy_engine
+from openaclnn.engines import cpu, numpy as numpy_engine
 from openaclnn.engines.formulas import FORMULAS, described
 from openaclnn.engines.formulas.words import BOUNDS, WORDS
 

@@ -13,8 +13,7 @@ from typing import Any as _Any
 
 from openaclnn.calls.explain import explain
 from openaclnn.calls.plain import make_plain_function as _make_plain_function
-from openaclnn.core.declare import Operator as _Operator
-from openaclnn.core.declare import registry as _declared
+from openaclnn.core.declare import Operator as _Operator, registry as _declared
 from openaclnn.core.forks import check_lock as _check_lock
 from openaclnn.core.interface import python_name as _python_name
 from openaclnn.core.products import use_product
@@ -24,10 +23,14 @@ from openaclnn.core.tensor import Scalar, Tensor
 from openaclnn.core.version import __version__ as __version__
 from openaclnn.engines.dispatch import use_engine
 from openaclnn.engines.threads import get_num_threads, set_num_threads, use_threads_of
-from openaclnn.operators import FAMILIES as _FAMILIES
-from openaclnn.operators import family_of as _family_of
-from openaclnn.operators import find_operator, registry, support_table
-from openaclnn.operators import load_family as _load_family
+from openaclnn.operators import (
+    FAMILIES as _FAMILIES,
+    family_of as _family_of,
+    find_operator,
+    load_family as _load_family,
+    registry,
+    support_table,
+)
 
 _check_lock()
 

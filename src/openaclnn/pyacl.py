@@ -21,11 +21,9 @@ from typing import Any
 import numpy as np
 
 from openaclnn import acl as _acl
-from openaclnn.capi.glue import is_object as _is_object
-from openaclnn.capi.glue import is_result as _is_result
+from openaclnn.capi.glue import is_object as _is_object, is_result as _is_result
 from openaclnn.capi.handles import table as _table
-from openaclnn.capi.prototypes import Prototype as _Prototype
-from openaclnn.capi.prototypes import all_prototypes as _all_prototypes
+from openaclnn.capi.prototypes import Prototype as _Prototype, all_prototypes as _all_prototypes
 from openaclnn.core.interface import snake_case as _snake_case
 from openaclnn.core.status import AclError as _AclError
 from openaclnn.runtime.enums import ENUMERATORS as _ENUMERATORS

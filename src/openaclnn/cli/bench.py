@@ -41,8 +41,14 @@ from openaclnn.bench.runner import (
     left_out,
     run,
 )
-from openaclnn.cli.say import keep_apart, progress, say, say_json, traceback_option
-from openaclnn.cli.say import table as table_of
+from openaclnn.cli.say import (
+    keep_apart,
+    progress,
+    say,
+    say_json,
+    table as table_of,
+    traceback_option,
+)
 from openaclnn.core.dtypes import FLOATS
 from openaclnn.core.writing import write_text
 from openaclnn.engines.dispatch import ENGINES

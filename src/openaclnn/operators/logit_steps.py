@@ -14,8 +14,7 @@ import numpy as np
 from openaclnn.core import checks
 from openaclnn.core.call import Call
 from openaclnn.core.dtypes import FLOATS, INT64
-from openaclnn.operators import cross_entropy as interface
-from openaclnn.operators import logits
+from openaclnn.operators import cross_entropy as interface, logits
 from openaclnn.operators.inner import inner_operator
 from openaclnn.operators.logits import OPTIONS
 from openaclnn.operators.rows import LOSSES

@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 
 from openaclnn.calls.executor import Executor
-from openaclnn.core.call import Call as Bound
-from openaclnn.core.call import bind_arguments
+from openaclnn.core.call import Call as Bound, bind_arguments
 from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import UINT8
 from openaclnn.core.interop import view_memory

@@ -19,8 +19,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from openaclnn.core.call import Call as Bound
-from openaclnn.core.call import bind_arguments
+from openaclnn.core.call import Call as Bound, bind_arguments
 from openaclnn.core.declare import Operator
 from openaclnn.core.plan import Operand, Plan
 from openaclnn.core.products import Product, current_product, find_product

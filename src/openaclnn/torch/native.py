@@ -23,8 +23,7 @@ from torch.autograd import forward_ad
 from openaclnn.core import results
 from openaclnn.core.interface import REDUCTIONS
 from openaclnn.engines.machine import unusable
-from openaclnn.repeat import native_slots as at
-from openaclnn.repeat import slots
+from openaclnn.repeat import native_slots as at, slots
 from openaclnn.repeat.cache import CallCache
 from openaclnn.repeat.readers import described, torch_functions
 from openaclnn.torch.private import OPERATORS_MODULE, schema_of

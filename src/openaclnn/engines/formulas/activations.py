@@ -10,40 +10,26 @@ from openaclnn.engines.formulas import formula
 from openaclnn.engines.formulas.words import (
     Value,
     abs,
+    erfinv as inverse_error_function,
     exp,
     expm1,
     fma,
     gate,
+    gelu as gaussian_unit,
     gelu_tanh,
     gelu_tanh_slope,
+    log_sigmoid as log_of_sigmoid,
+    logit as log_odds,
     maximum,
     minimum,
+    mish as self_regularized,
     normal_cdf,
     normal_pdf,
     ratio,
     scaled_gate,
-    where,
-)
-from openaclnn.engines.formulas.words import (
-    erfinv as inverse_error_function,
-)
-from openaclnn.engines.formulas.words import (
-    gelu as gaussian_unit,
-)
-from openaclnn.engines.formulas.words import (
-    log_sigmoid as log_of_sigmoid,
-)
-from openaclnn.engines.formulas.words import (
-    logit as log_odds,
-)
-from openaclnn.engines.formulas.words import (
-    mish as self_regularized,
-)
-from openaclnn.engines.formulas.words import (
     sigmoid as logistic,
-)
-from openaclnn.engines.formulas.words import (
     softplus as soft_maximum,
+    where,
 )
 
 # Rectified.

@@ -189,50 +189,24 @@ def scaled_gate(x: Value, factor: Value) -> Value:
 
 
 @_wide(1.0)
-def log_sigmoid(x: Value) -> Value:
-    """log(sigmoid(x)) = min(x, 0) - log1p(exp(-|x|))."""
-    return special.log_sigmoid(x)
-
-
-@_wide(1.0)
 def softplus(x: Value, rest: Value = None) -> Value:
     """log1p(exp(x)) = -log_sigmoid(-x), without overflow."""
     return special.softplus(_sum(x, rest))
+
+
+# What `special.py` has as it is.
+log_sigmoid = _wide(1.0)(special.log_sigmoid)
+erf = _wide(1.0)(special.erf)
+erfc = _wide(1.0)(special.erfc)
+erfinv = _wide(2.0)(special.erfinv)
+normal_cdf = _wide(1.0)(special.normal_cdf)
+normal_pdf = _wide(1.0)(special.normal_pdf)
 
 
 @_wide(0.5)
 def softened(x: Value) -> Value:
     """log1p(exp(x)) for an x up to 0."""
     return np.log1p(np.exp(x))
-
-
-@_wide(1.0)
-def erf(x: Value) -> Value:
-    return special.erf(x)
-
-
-@_wide(1.0)
-def erfc(x: Value) -> Value:
-    """1 - erf(x), exact to the last places where x is large."""
-    return special.erfc(x)
-
-
-@_wide(2.0)
-def erfinv(x: Value) -> Value:
-    """What erf gives x of: infinite for -1 and 1, NaN outside of them; within 2 ulp."""
-    return special.erfinv(x)
-
-
-@_wide(1.0)
-def normal_cdf(x: Value) -> Value:
-    """(1 + erf(x / sqrt(2))) / 2, exact to the last places where x is far below 0."""
-    return special.normal_cdf(x)
-
-
-@_wide(1.0)
-def normal_pdf(x: Value) -> Value:
-    """exp(-x^2 / 2) / sqrt(2 pi), the derivative of `normal_cdf`, with whom it shares its exponential."""
-    return special.normal_pdf(x)
 
 
 @_wide(1.01)

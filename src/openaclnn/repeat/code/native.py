@@ -17,8 +17,7 @@ from openaclnn.engines.machine.code import Array, Code
 from openaclnn.engines.machine.kinds import signature
 from openaclnn.engines.machine.modes import is_standard, read_mode
 from openaclnn.engines.machine.values import Value
-from openaclnn.repeat import native_slots as block_at
-from openaclnn.repeat import slots as at
+from openaclnn.repeat import native_slots as block_at, slots as at
 from openaclnn.repeat.code.fast_path import FastPath
 from openaclnn.repeat.code.read_copy_update import arrive, depart
 from openaclnn.repeat.code.recognise import guarded

@@ -29,8 +29,7 @@ from openaclnn.engines.cpu.classes.parameters import (
     places,
 )
 from openaclnn.engines.cpu.launching import pool
-from openaclnn.engines.cpu.launching.launcher import ROOM as ROOM_OF_BOTH
-from openaclnn.engines.cpu.launching.launcher import TINY, Launch
+from openaclnn.engines.cpu.launching.launcher import ROOM as ROOM_OF_BOTH, TINY, Launch
 from openaclnn.engines.cpu.registry import Runner, SizedRunner
 from openaclnn.engines.machine.builtins import publish, python
 from openaclnn.engines.machine.callers import (

@@ -41,8 +41,6 @@ from openaclnn.engines.machine.numbers import (
     inverse,
     most,
     single,
-)
-from openaclnn.engines.machine.numbers import (
     where as where_number,
 )
 from openaclnn.engines.machine.values import Shape, Value, intrinsic, maximum

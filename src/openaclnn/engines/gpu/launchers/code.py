@@ -29,8 +29,7 @@ from openaclnn.engines.gpu.launchers.geometry import (
     is_float,
     key_words,
 )
-from openaclnn.engines.gpu.launching import code as at
-from openaclnn.engines.gpu.launching import native, scratch
+from openaclnn.engines.gpu.launching import code as at, native, scratch
 from openaclnn.engines.gpu.launching.code import (
     ADDRESSES,
     MAX_NUMBERS,
