@@ -1,7 +1,7 @@
 """Tuned forms: code for some plans of a kernel that is faster than the plain form of its formula.
 
 Each stands here under the kernel's name with the plans it serves and the gain that was measured; tests hold it to the
-plain form. A file put here is found by itself; in the order to read there are `smooth_l1_loss.py`, `l1_loss.py` and `elu.py`.
+plain form. A file put here is found by itself; in the order to read there are `l1_loss.py` and `elu.py`.
 """
 
 import importlib

@@ -103,13 +103,15 @@ def forward(plan: Plan) -> Form | None:
     if not serves:
         return None
     name, write = _written_forward(unit)
-    return Form(name, write, constants_of_form, derive=_derivation_forward(unit))
+    return Form(name, write, constants_of_form, derive=_derivation(unit, _fold_forward))
 
 
 @cache
-def _derivation_forward(wanted: _Unit) -> Derive:
+def _derivation(wanted: tuple[Truth, ...], fold: Callable[..., Any]) -> Derive:
+    """For numbers that come to the form of these marks; `fold` says whether forms serve numbers, their marks and their constants."""
+
     def write(code: Code, numbers: list[Value]) -> tuple[Value, dict[int, Value]]:
-        serves, marks, constants_of_form = _fold_forward(*numbers)
+        serves, marks, constants_of_form = fold(*numbers)
         for want, mark in zip(wanted, marks, strict=True):
             serves = all_of(serves, mark if want else inverse(mark))
         return serves, dict(enumerate(constants_of_form))
@@ -230,6 +232,14 @@ def _constants(scalars: _Folded, wide: bool) -> tuple[_Marks, tuple[Number, ...]
     return marks, (multiplier, positive, inner, bound, _power_of_two(0 - lift))
 
 
+def _folded(wide: bool, *numbers: Number) -> tuple[Truth, _Marks, tuple[Number, ...]]:
+    scalars = _fold(*numbers)
+    return scalars.serves, *_constants(scalars, wide)
+
+
+_FOLDED = [functools.partial(_folded, wide) for wide in (False, True)]
+
+
 @tuned(
     "elu_backward",
     gain="2^24 FLOAT elements on two Neoverse-N1 cores: 8 to 9 ms instead of 23",
@@ -259,22 +269,7 @@ def _computed(scalars: _Folded, dtype: str) -> Form:
     wide = dtype == "f32"
     marks, numbers = _constants(scalars, wide)
     name, write = _written(marks)
-    return Form(name, write, numbers, derive=_derivation(marks, wide))
-
-
-@cache
-def _derivation(marks: _Marks, wide: bool) -> Derive:
-    """For numbers that come to the form of these marks."""
-
-    def write(code: Code, numbers: list[Value]) -> tuple[Value, dict[int, Value]]:
-        scalars = _fold(*numbers)
-        others, constants = _constants(scalars, wide)
-        serves = scalars.serves
-        for wanted, mark in zip(marks, others, strict=True):
-            serves = all_of(serves, mark if wanted else inverse(mark))
-        return serves, dict(enumerate(constants))
-
-    return Derive(NUMBERS, write)
+    return Form(name, write, numbers, derive=_derivation(marks, _FOLDED[wide]))
 
 
 @cache
