@@ -213,7 +213,11 @@ def as_file(values: dict[str, Any]) -> dict[str, Any]:
         if isinstance(value, Tensor):
             layout = Format(value.format).name.removeprefix("ACL_FORMAT_")
             held[name] = {"dtype": value.dtype.name, "shape": list(value.shape), "format": layout}
-        elif not isinstance(value, (Scalar, complex)):
+        elif isinstance(value, Scalar):
+            number = value.value.item()
+            plain = not isinstance(number, complex)
+            held[name] = {"dtype": value.dtype.name, "value": number if plain else str(number)}
+        elif not isinstance(value, complex):
             held[name] = value
     return held
 
@@ -232,7 +236,7 @@ def test_checks_tell_every_mistake(tmp_path: Path, operator: Operator, capsys: A
     status, told = answer(sound())
     assert (status, told["status"]) == (0, 0)
     for mistake in mistakes:
-        plain_values = not any(isinstance(v, (Scalar, complex)) for v in mistake.change.values())
+        plain_values = not any(isinstance(v, complex) for v in mistake.change.values())
         if mistake.change and plain_values:
             status, told = answer(sound() | mistake.change)
             assert status == 1
@@ -263,6 +267,30 @@ def test_a_row_a_product(tmp_path: Path, capsys: Any) -> None:
     capsys.readouterr()
     assert main(["check", "elu_backward", "--grad-output", "null"]) == 1
     assert "161001" in capsys.readouterr().out
+
+
+def test_scalars_have_dtypes(tmp_path: Path, capsys: Any) -> None:
+    line = ["check", "leaky_relu_backward", "--grad-output", "f32:2", "--self", "f32:2"]
+    for scalar in ("int8:2", "0.5", "bool:true", "bf16:-1e9", "INT64:-9223372036854775808"):
+        assert main([*line, "--negative-slope", scalar]) == 0
+    for scalar, status in ("uint32:1", 161002), ("complex64:1+2j", 161002), ("null", 161001):
+        capsys.readouterr()
+        assert main([*line, "--negativeSlope", scalar]) == 1
+        assert f"status {status}" in capsys.readouterr().out
+    (tmp_path / "call.json").write_text(
+        '{"arguments": {"negative_slope": {"dtype": "uint32", "value": 1}}}'
+    )
+    assert main([*line, "--file", str(tmp_path / "call.json")]) == 1
+    assert "got      UINT32" in capsys.readouterr().out
+    for scalar in ("int8:300", "int8:2.5", "f16:1e9", "int8:x", "int8:", "int64:inf", "string:1"):
+        assert main([*line, "--negative-slope", scalar]) == 2
+        wanted, got = f"an aclScalar of {scalar.split(':')[0].upper()}", scalar.split(":")[1]
+        told = capsys.readouterr().err
+        assert wanted.replace("F16", "FLOAT16") in told
+        assert told.endswith(f"holds, got {got!r}\n")
+    for scalar in (":1", "float99:1"):
+        assert main([*line, "--negative-slope", scalar]) == 2
+        assert "unknown dtype" in capsys.readouterr().err
 
 
 def test_checks_say_what_is_computed(capsys: Any) -> None:

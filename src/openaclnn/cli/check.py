@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
 
 from openaclnn.cli.operators import (
     PerOperator,
@@ -18,21 +19,22 @@ from openaclnn.cli.operators import (
 )
 from openaclnn.cli.say import coloured, command_options, say, say_json, say_text, table
 from openaclnn.core.declare import Operator
-from openaclnn.core.interface import REQUIRED
+from openaclnn.core.interface import REQUIRED, Kind, Parameter
 from openaclnn.core.products import PRODUCTS, current_product, find_product
-from openaclnn.core.tensor import Tensor
+from openaclnn.core.tensor import Scalar, Tensor
 from openaclnn.operators import find_operator
 from openaclnn.testing.build import LACKS, answer_of
 from openaclnn.testing.cases.case import parameter_named
-from openaclnn.testing.extras import need, tensor_fields, value_of
+from openaclnn.testing.extras import dtype_named, need, tensor_fields, value_of
 from openaclnn.testing.files import FileError, read_whole
 
 _LARGEST = 1 << 20  # bytes of a file with a call
+_METAVARS = {Kind.SCALAR: "[DTYPE:]VALUE"}
 
 
 def _make(operator: Operator) -> click.Command:
     options: list[click.Parameter] = [
-        option_of(operator, p, "DTYPE:SHAPE" if p.is_tensor else "VALUE")
+        option_of(operator, p, _METAVARS.get(p.kind, "DTYPE:SHAPE" if p.is_tensor else "VALUE"))
         for p in operator.parameters
     ]
     options += [
@@ -56,7 +58,7 @@ def _make(operator: Operator) -> click.Command:
     return operator_command(
         operator, check_operator, options,
         f"Check a call of {operator.name}.\n\nTensors are DTYPE:SHAPE, DTYPE:SHAPE:STRIDES or null, as float16:2x3:1,2; an output that is not given is "
-        f"what the operator makes.\n\n\b\nExample:\n  openaclnn check {operator.python_name} {example} --products all",
+        f"what the operator makes. An aclScalar is a number, or DTYPE:VALUE, as int8:2.\n\n\b\nExample:\n  openaclnn check {operator.python_name} {example} --products all",
     )  # fmt: skip
 
 
@@ -67,13 +69,20 @@ def _described(operator: Operator, held: dict[str, Any], options: dict[str, Any]
         parameter = parameter_named(operator, name)
         if parameter is None:
             raise FileError(f"{operator.name} has no parameter {name!r}")
-        values[parameter.name] = _tensor(name, value) if parameter.is_tensor else value
+        values[parameter.name] = _value(parameter, name, value, value)
     for parameter in operator.parameters:
         text = options.get(f"given_{parameter.name}")
         if text is not None:
             word = word_of(operator, parameter)
-            values[parameter.name] = _tensor(word, text) if parameter.is_tensor else value_of(text)
+            values[parameter.name] = _value(parameter, word, text, value_of(text))
     return values
+
+
+def _value(parameter: Parameter, name: str, written: Any, plain: Any) -> Any:
+    """What an argument that was written so stands for; `plain` if it is no tensor and says no dtype."""
+    if parameter.is_tensor:
+        return _tensor(name, written)
+    return _scalar(name, written, plain) if parameter.kind is Kind.SCALAR else plain
 
 
 def _read(file: Path, operator: Operator) -> dict[str, Any]:
@@ -124,6 +133,32 @@ def _tensor(name: str, written: Any) -> Tensor | None:
         raise FileError(f"{name}: {error}") from None
 
 
+def _scalar(name: str, written: Any, plain: Any) -> Any:
+    """What DTYPE:VALUE or an object of a file describes, or the plain value."""
+    held = written
+    if isinstance(written, str) and ":" in written:
+        held = dict(zip(("dtype", "value"), written.split(":", 1), strict=True))
+    if not isinstance(held, dict):
+        return plain
+    try:
+        if "value" not in held or "dtype" not in held:
+            raise ValueError(f"expected DTYPE:VALUE, as int8:2, got {str(written)[:60]!r}")
+        _know(held, ("dtype", "value"))
+        dtype, value = dtype_named(str(held["dtype"])[:200]), held["value"]
+    except ValueError as error:
+        raise FileError(f"{name}: {error}") from None
+    try:
+        value = value_of(value) if isinstance(value, str) else value
+        with np.errstate(over="raise"):
+            scalar = Scalar(value, dtype)
+        if dtype.kind == "integer" and scalar.value != value:
+            raise ValueError
+    except (TypeError, ValueError, ArithmeticError):
+        wanted = f"expected a number that an aclScalar of {dtype} holds"
+        raise FileError(f"{name}: {wanted}, got {str(held['value'])[:60]!r}") from None
+    return scalar
+
+
 def _show(answers: list[dict[str, Any]], as_json: bool, many: bool) -> None:
     if as_json:
         say_json(answers if many else answers[0])
@@ -172,4 +207,5 @@ def check() -> None:
       arguments:
         grad_output: float16:2x3
         self_or_result: {dtype: float16, shape: [2, 3], strides: [1, 2]}
+        alpha: {dtype: int8, value: 2}
     """
