@@ -126,6 +126,13 @@ if MODE == "interpret":
         own.backward(uneven if reduction == "none" else 0.25)
         own.assert_right(uneven if reduction == "none" else 0.25)
 
+    def test_a_gradient_that_nobody_expected_may_have_memory_of_its_own() -> None:
+        own = Losses((9, 130))
+        own.forward()
+        late = np.float32(0.25).reshape(())
+        own.out = _step_grad(late, own.x, own.target, own.kept[:-1], own.memory, **own.options)
+        own.assert_right(0.25)
+
     @pytest.mark.parametrize("gathered", [True, False])
     @pytest.mark.parametrize("reduction", ["mean", "sum"])
     @pytest.mark.in_turns

@@ -69,7 +69,7 @@ def inner_operator(
 
     def results(call: Call) -> Any:
         specs = rows.results(call)
-        if not others:
+        if not others.keys() & written.keys():
             return specs
         return tuple([(others[each.name](call), spec[1]) if each.name in others else spec for each, spec in zip(outputs, specs, strict=True)])  # fmt: skip
 
