@@ -104,34 +104,14 @@ def number(name: str, text: str, default: Any, optional: bool = False) -> Parame
 
 
 def declare(
-    name: str,
-    summary: str,
-    formula: str,
-    kernel: Formula,
-    reference: Callable[..., Any],
-    expected: Sequence[float] | tuple[Sample, ...],
-    rules: Sequence[Rule],
-    *,
-    inputs: Mapping[str, str] | None = None,
-    options: Sequence[Parameter] = (),
-    output: str = "out",
-    accepts: tuple[DType, ...] = FLOATS,
-    families: frozenset[str] = ALL,
-    writes: tuple[DType, ...] = (),
-    in_place: str = "",
-    in_place_aten: str = "",
-    compute: Callable[[Call], DType | None] | None = None,
-    numbers: Callable[[Call], dict[str, Any]] | None = None,
-    arguments: Mapping[str, Any] | None = None,
-    const_output: bool = False,
-    const_ref: bool = False,
-    integers: Callable[..., Any] | None = None,
-    scalar_type: str = "",
-    after: tuple[Parameter, ...] = (),
-    shapes: Mapping[str, str] | None = None,
-    reads: Mapping[str, tuple[DType, ...]] | None = None,
-    **more: Any,
-) -> Activation:
+    name: str, summary: str, formula: str, kernel: Formula, reference: Callable[..., Any], expected: Sequence[float] | tuple[Sample, ...],
+    rules: Sequence[Rule], *, inputs: Mapping[str, str] | None = None, options: Sequence[Parameter] = (), output: str = "out",
+    accepts: tuple[DType, ...] = FLOATS, families: frozenset[str] = ALL, writes: tuple[DType, ...] = (), in_place: str = "",
+    in_place_aten: str = "", compute: Callable[[Call], DType | None] | None = None,
+    numbers: Callable[[Call], dict[str, Any]] | None = None, arguments: Mapping[str, Any] | None = None, const_output: bool = False,
+    const_ref: bool = False, integers: Callable[..., Any] | None = None, scalar_type: str = "", after: tuple[Parameter, ...] = (),
+    shapes: Mapping[str, str] | None = None, reads: Mapping[str, tuple[DType, ...]] | None = None, **more: Any,
+) -> Activation:  # fmt: skip
     """Enter an operator, and with the name of its tensor its form that works in place; what the two share is said once.
 
     `inputs` has what each tensor is; by default there is one, `self`. `shapes` says those that are not the first's, and `reads` what dtypes some tensors may have

@@ -22,24 +22,16 @@ OUTPUTS = ("lossOut", "logProbOut", "zlossOut", "lseForZlossOut")
 TENSORS = ("input", "target", "weightOptional", *OUTPUTS)
 CONST = "const aclTensor *"
 
-TARGET = Parameter(
-    "target", Kind.TENSOR, "class of each row, in [0, C), or ignoreIndex", "(N,)", (INT64, INT32), weak=False
-)  # fmt: skip
-WEIGHT = Parameter(
-    "weightOptional", Kind.TENSOR, "factor of each class; ones if absent", "(C,)", (FLOAT,), default=None,
-    optional=True, weak=False,
-)  # fmt: skip
+TARGET = Parameter("target", Kind.TENSOR, "class of each row, in [0, C), or ignoreIndex", "(N,)", (INT64, INT32), weak=False)  # fmt: skip
+WEIGHT = Parameter("weightOptional", Kind.TENSOR, "factor of each class; ones if absent", "(C,)", (FLOAT,), default=None, optional=True, weak=False)  # fmt: skip
 REDUCTION = Parameter(
-    "reductionOptional", Kind.CSTRING, '"none", "mean" or "sum"; null means "mean"', default="mean",
-    optional=True, choices=REDUCTIONS,
+    "reductionOptional", Kind.CSTRING, '"none", "mean" or "sum"; null means "mean"', default="mean", optional=True, choices=REDUCTIONS,
 )  # fmt: skip
 OF_CLASSES = (
     Parameter("ignoreIndex", Kind.INT64, "target value that counts for nothing", default=-100),
     Parameter("labelSmoothing", Kind.DOUBLE, "in [0, 1]", default=0.0),
 )
-ZLOSS = Parameter(
-    "lseSquareScaleForZloss", Kind.DOUBLE, "factor of the z-loss; 0: none", default=0.0
-)
+ZLOSS = Parameter("lseSquareScaleForZloss", Kind.DOUBLE, "factor of the z-loss; 0: none", default=0.0)  # fmt: skip
 
 PARAMETERS = (
     Parameter("input", Kind.TENSOR, "logits", "(N, C)", FLOATS),
@@ -48,20 +40,11 @@ PARAMETERS = (
     REDUCTION,
     *OF_CLASSES,
     ZLOSS,
-    Parameter(
-        "returnZloss", Kind.BOOL, "whether zlossOut and lseForZlossOut are written", default=False
-    ),
-    Parameter(
-        "lossOut", Kind.OUTPUT, "the loss, z-loss included", "(N,) for none, else one element", FLOATS,
-        c_type=CONST,
-    ),
+    Parameter("returnZloss", Kind.BOOL, "whether zlossOut and lseForZlossOut are written", default=False),
+    Parameter("lossOut", Kind.OUTPUT, "the loss, z-loss included", "(N,) for none, else one element", FLOATS, c_type=CONST),
     Parameter("logProbOut", Kind.OUTPUT, "log-softmax of input", "(N, C)", FLOATS, c_type=CONST),
-    Parameter(
-        "zlossOut", Kind.OUTPUT, "the z-loss alone", "(N,) for none, else one element", FLOATS, c_type=CONST
-    ),
-    Parameter(
-        "lseForZlossOut", Kind.OUTPUT, "log-sum-exp of each row", "(N,)", FLOATS, c_type=CONST
-    ),
+    Parameter("zlossOut", Kind.OUTPUT, "the z-loss alone", "(N,) for none, else one element", FLOATS, c_type=CONST),
+    Parameter("lseForZlossOut", Kind.OUTPUT, "log-sum-exp of each row", "(N,)", FLOATS, c_type=CONST),
 )  # fmt: skip
 
 
@@ -246,26 +229,16 @@ SAME_DTYPE = ("logProb", "gradZlossOptional", "lseForZlossOptional", "out")
 GRADIENT_TENSORS = ("gradLoss", "logProb", "target", "weightOptional", *SAME_DTYPE[1:])
 
 GRADIENT_PARAMETERS = (
-    Parameter(
-        "gradLoss", Kind.TENSOR, "gradient of the loss", "(N,) for none, else one element", FLOATS
-    ),
+    Parameter("gradLoss", Kind.TENSOR, "gradient of the loss", "(N,) for none, else one element", FLOATS),
     Parameter("logProb", Kind.TENSOR, "log-softmax of the forward's input", "(N, C)", FLOATS),
     TARGET,
     WEIGHT,
-    Parameter(
-        "gradZlossOptional", Kind.TENSOR, "gradient of the z-loss", "(N,) for none, else one element", FLOATS,
-        default=None, optional=True,
-    ),
-    Parameter(
-        "lseForZlossOptional", Kind.TENSOR, "log-sum-exp of each row; needed for z-loss", "(N,)", FLOATS,
-        default=None, optional=True,
-    ),
+    Parameter("gradZlossOptional", Kind.TENSOR, "gradient of the z-loss", "(N,) for none, else one element", FLOATS, default=None, optional=True),
+    Parameter("lseForZlossOptional", Kind.TENSOR, "log-sum-exp of each row; needed for z-loss", "(N,)", FLOATS, default=None, optional=True),
     REDUCTION,
     *OF_CLASSES,
     ZLOSS,
-    Parameter(
-        "out", Kind.OUTPUT, "gradient of the forward's input", "(N, C)", FLOATS, c_type=CONST
-    ),
+    Parameter("out", Kind.OUTPUT, "gradient of the forward's input", "(N, C)", FLOATS, c_type=CONST),
 )  # fmt: skip
 
 

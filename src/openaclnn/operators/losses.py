@@ -84,28 +84,12 @@ class Loss(Activation):
 
 
 def declare(
-    name: str,
-    summary: str,
-    formula: str,
-    kernel: Formula,
-    reference: Callable[..., Any],
-    samples: Sequence[Sample],
-    rules: Sequence[Rule],
-    *,
-    inputs: Mapping[str, str],
-    optional: Sequence[str] = (),
-    options: Sequence[Parameter] = (),
-    choices: tuple[str, ...] = REDUCTIONS,
-    accepts: tuple[DType, ...] = FLOATS,
-    others: str = "",
-    output: str = "out",
-    shape: str = "",
-    families: frozenset[str] = ALL,
-    plan: Callable[[Call], Plan] | None = None,
-    result: Callable[[Call], OutputSpec] | None = None,
-    reduced: Callable[..., Any] | None = None,
-    **more: Any,
-) -> Loss:
+    name: str, summary: str, formula: str, kernel: Formula, reference: Callable[..., Any], samples: Sequence[Sample],
+    rules: Sequence[Rule], *, inputs: Mapping[str, str], optional: Sequence[str] = (), options: Sequence[Parameter] = (),
+    choices: tuple[str, ...] = REDUCTIONS, accepts: tuple[DType, ...] = FLOATS, others: str = "", output: str = "out", shape: str = "",
+    families: frozenset[str] = ALL, plan: Callable[[Call], Plan] | None = None, result: Callable[[Call], OutputSpec] | None = None,
+    reduced: Callable[..., Any] | None = None, **more: Any,
+) -> Loss:  # fmt: skip
     """Enter a loss or a gradient. `inputs` has what each tensor is; those that are `optional` may be null. `others` is the shape of most of them, and `shape` the output's,
     for people.
     Plan, result and what the reduction makes of a reference's result follow from the declaration, unless they are said."""

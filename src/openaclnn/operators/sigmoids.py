@@ -179,9 +179,7 @@ declare(
     gradient=Gradient("aclnnLogSigmoidBackward", {"buffer": "self"}),
 )  # fmt: skip
 
-BUFFER = Parameter(
-    "buffer", Kind.TENSOR, "not looked at", "any", FLOATS, default=None, optional=True, c_type="aclTensor *",
-)  # fmt: skip
+BUFFER = Parameter("buffer", Kind.TENSOR, "not looked at", "any", FLOATS, default=None, optional=True, c_type="aclTensor *")  # fmt: skip
 declare(
     "LogSigmoidForward", *LOG_SIGMOID,
     (rules.not_null("self", "out"), rules.dtypes("self", "out"), rules.same_dtype("self", "out"), rules.same_shape("self", "out")),
@@ -275,12 +273,7 @@ declare(
 
 # The inverse of the logistic function.
 
-EPS = Parameter(
-    "eps",
-    Kind.DOUBLE,
-    "distance from 0 and 1 that values are moved to; below 0: none are",
-    default=-1.0,
-)
+EPS = Parameter("eps", Kind.DOUBLE, "distance from 0 and 1 that values are moved to; below 0: none are", default=-1.0)  # fmt: skip
 PROBABILITIES = {"input": (FLOAT, [0.1, 0.25, 0.5, 0.95])}
 
 

@@ -15,10 +15,7 @@ from openaclnn.operators.rows import Array, Rows, declare, widened
 TENSORS = ("features", "labels", "loss", "backprop")
 PARAMETERS = (
     Parameter("features", Kind.TENSOR, "logits", "(N, C)", FLOATS),
-    Parameter(
-        "labels", Kind.TENSOR, "share of each class", "(N, C); (1, C) or (N, 1) stretch on 950", FLOATS,
-        c_type="aclTensor *",
-    ),
+    Parameter("labels", Kind.TENSOR, "share of each class", "(N, C); (1, C) or (N, 1) stretch on 950", FLOATS, c_type="aclTensor *"),
     Parameter("loss", Kind.OUTPUT, "the loss of each row", "(N,)", FLOATS),
     Parameter("backprop", Kind.OUTPUT, "gradient of the features", "(N, C)", FLOATS),
 )  # fmt: skip
