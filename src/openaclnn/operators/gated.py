@@ -160,10 +160,6 @@ def half(*names: str, status: int = INVALID) -> rules.Rule:
     return of
 
 
-def like(name: str, other: str, status: int = INVALID) -> rules.Rule:
-    return lambda operator, row: [checks.same_shape(row, name, other, status)]
-
-
 def same_rank(operator: Activation, row: str) -> list[Check]:
     """The gradient has as many dimensions as the tensor with the halves."""
     name, whole = operator.tensors[0].name, _whole(operator)
@@ -243,7 +239,7 @@ declare(
     _glu_backward, [0.9525741268224333, 1.2449186624037092, 0.04517665973091213, -0.940014848806378],
     (
         rules.not_null("self", "gradOut", "out"), rules.dtypes("self", more=(DOUBLE,)), rules.same_dtype("self", "gradOut", "out"),
-        rules.rank("self", "out", "gradOut"), ranked, axis, even(), half("gradOut"), like("out", "self"),
+        rules.rank("self", "out", "gradOut"), ranked, axis, even(), half("gradOut"), rules.same_shape("self", "out"),
     ),
     whole="self", parts=("gradOut", ("self", FIRST), ("self", SECOND)),
     inputs={"gradOut": "gradient of the output", "self": "the forward's input"}, accepts=(*FLOATS, DOUBLE), const_output=True,
@@ -285,7 +281,7 @@ declare(
     "SwiGluGrad", "Gradient of SwiGLU with respect to its input.",
     "out = [yGrad * s * (1 + a * (1 - s)) * b, yGrad * s * a], s = 1 / (1 + exp(-a)), a = first half of x along dim, b = second half",
     formulas.swi_glu_grad, _swi_glu_grad, [2.78301153561446, -0.09078424878489548, 0.7310585786300049, -0.47681168808847024],
-    rules.generated("x", same_rank, axis, in_blocks, half("yGrad", status=TILING), like("out", "x", TILING)), whole="x",
+    rules.generated("x", same_rank, axis, in_blocks, half("yGrad", status=TILING), rules.same_shape("x", "out", status=TILING)), whole="x",
     parts=("yGrad", ("x", FIRST), ("x", SECOND)), inputs={"yGrad": "gradient of the output", "x": "the forward's input"},
     families=NOT_910, generated=True, const_output=True, arguments={"y_grad": BACK, "x": ROW},
     kernels=(KernelForm("swi_glu_grad", {"y_grad": "yGrad", "x": "x"}),), peer=_torch_swi_glu_grad,
@@ -337,7 +333,7 @@ FORWARD_RULES = (
     approximation,
 )  # fmt: skip
 BACKWARD_RULES = (
-    rules.not_null(), rules.dtypes("gradOutput"), rules.same_dtype(), like("gelu", "gradOutput"), like("gradInput", "self"), axis, even(),
+    rules.not_null(), rules.dtypes("gradOutput"), rules.same_dtype(), rules.same_shape("gradOutput", "gelu"), rules.same_shape("self", "gradInput"), axis, even(),
     half("gradOutput"),
     approximation,
 )  # fmt: skip

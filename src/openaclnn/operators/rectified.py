@@ -86,7 +86,7 @@ def _ranked_plan(call: Call) -> Plan:
 
 declare(
     "SquaredRelu", "The square of x where it is positive, 0 elsewhere.", "out = max(input, 0)^2", formulas.squared_relu,
-    lambda x: np.square(np.maximum(x, 0.0)), [0, 0, 0.25, 9], rules.generated("input", rules.has_axes, rules.alike_in_tiling), inputs={"input": "what the function is applied to"},
+    lambda x: np.square(np.maximum(x, 0.0)), [0, 0, 0.25, 9], rules.generated("input", rules.has_axes, rules.same_shape(status=checks.TILING)), inputs={"input": "what the function is applied to"},
     shapes={"input": "1 to 8 dimensions"}, families=NEWEST, const_output=True, generated=True, plan=_ranked_plan,
     kernels=(KernelForm("squared_relu", {"input": "input"}),),
     peer=lambda torch, x: torch.square(torch.relu(x)),

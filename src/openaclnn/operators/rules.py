@@ -5,6 +5,7 @@ What is said of the tensors of an operator with an output of its own is true of 
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -53,8 +54,8 @@ def same_dtype(*names: str) -> Rule:
     return _like_the_first(checks.same_dtype, names)
 
 
-def same_shape(*names: str) -> Rule:
-    return _like_the_first(checks.same_shape, names)
+def same_shape(*names: str, status: int = INVALID) -> Rule:
+    return _like_the_first(functools.partial(checks.same_shape, status=status), names)
 
 
 def rank(*names: str) -> Rule:
@@ -271,7 +272,7 @@ def present(call: Call) -> list[str]:
 def generated(name: str, *tiling: Rule) -> tuple[Rule, ...]:
     """The rules of interfaces that the vendor generates: null, dtypes and formats, whether the product has a kernel, then what shows when the kernel's work
     is cut: wrong shapes, unless other rules are said."""
-    last = tiling or (alike_in_tiling,)
+    last = tiling or (same_shape(status=checks.TILING),)
     return (not_null(), dtypes(name), same_dtype(), _nd, _has_kernel, *last)
 
 
@@ -287,12 +288,6 @@ def has_axes(operator: Any, row: str) -> list[Check]:
         return None if tensor.shape else ("1 to 8 dimensions", "0")
 
     return [checks.of_tensors(row, f"at least 1 dimension: {name}", (name,), fault, checks.TILING)]
-
-
-def alike_in_tiling(operator: Any, row: str) -> list[Check]:
-    """All tensors have the first one's shape."""
-    first, *others = (p.name for p in operator.tensors)
-    return [checks.same_shape(row, other, first, checks.TILING) for other in others]
 
 
 def _has_kernel(operator: Any, row: str) -> list[Check]:
