@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import itertools
 import linecache
@@ -18,7 +19,7 @@ from openaclnn.core.plan import Operand, Plan
 from openaclnn.engines import cpu, formulas, numpy as numpy_engine
 from openaclnn.engines.cpu import tuned
 from openaclnn.engines.cpu.formulas import elementwise, forms
-from openaclnn.engines.formulas import FORMULAS, Formula, words
+from openaclnn.engines.formulas import FORMULAS, Formula, rows, words
 from openaclnn.engines.formulas.words import Value, fma, maximum, where
 from openaclnn.operators import registry as every_operator
 
@@ -194,6 +195,11 @@ REFUSED = {
     "a power": ("return x**2", 0, "`**` (write a product"),
     "a remainder": ("return x % y", 0, "operator of `x % y`"),
     "in place": ("x *= y\nreturn x", 0, "assignment that changes a value in place (write"),
+    "no return": ("z = x * y", 0, "end without `return`"),
+    "a way without a return": ("if s:\n    return x", 0, "end without `return`, which one way of this `if` has"),
+    "itself": ("return f(x, y, s=s)", 0, "function that calls itself"),
+    "what FLOAT has not": ("return x * 1e39", 0, "`1e+39`, which is beyond FLOAT's range"),
+    "a function inside": ("def g(v):\n    return v\nreturn g(x)", 0, "`def g(v):`"),
     "two names": ("u = v = x\nreturn u + v", 0, "`u = v = x` (give one name one value)"),
 }  # fmt: skip
 
@@ -223,6 +229,63 @@ def test_helpers_are_read_as_well() -> None:
         formulas.described(
             written("def helper(x):\n    return x**2\ndef f(x):\n    return helper(x)\n")
         )
+
+
+def test_functions_that_call_each_other_are_refused(known: Any) -> None:
+    text = "def g(x, one: bool, other: bool):\n    return h(x, other, one) if one else x\n\ndef h(x, one: bool, other: bool):\n    return g(x, one, other)\n\ndef f(x, *, one: bool, other: bool):\n    return g(x, one, other)\n"
+    said = r"g \(.*, line 1\): a formula has no function that calls itself: g calls h calls g"
+    with pytest.raises(TypeError, match=said):
+        formulas.described(written(text))
+    endless = "def f(x):\n    return f(x) + 1.0\n"
+    with pytest.raises(TypeError, match=r"f \(.*, line 2\): a formula has no function that calls"):
+        formulas.described(written(endless, kept=False))
+
+
+TRIED = {
+    "a name that one way gives no value": ("if s:\n    z = x\nreturn x * z", 2, "cannot access local variable 'z'"),
+    "a division by nothing": ("z = 1 / 0\nreturn x * z", 0, "division by zero"),
+    "a word of one value too many": ("return exp(x, y, x)", 0, "`exp` takes 1 or 2 values, not 3"),
+    "a word of one value too few": ("z = x\nreturn maximum(z)", 1, "`maximum` takes 2 values, not 1"),
+    "a choice of one": ("return where(x > y, x)", 0, "`where` takes 3 values, not 2"),
+    "a comparison for a condition": ("z = x\nreturn (\n    y + where(z, x, y)\n)", 2, "a formula chooses by a comparison"),
+    "a number for every element": ("return 1.0", -2, "a formula returns no number that is the same"),
+    "more results one way": ("if s:\n    return x, y\nelse:\n    return x", -2, "a formula returns as many results"),
+    "a switch for a number": ("return x * s", 0, "a formula computes with values and numbers, not False"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", TRIED)
+def test_what_is_found_by_a_trial_is_told_with_its_line(what: str) -> None:
+    body, line, said = TRIED[what]
+    head = "# a comment\ndef f(\n    x, y, *, s: bool\n):\n"
+    function = written(head + textwrap.indent(body, "    ") + "\n")
+    with pytest.raises(TypeError) as refusal:
+        formulas.described(function)
+    file, first = function.__code__.co_filename, 5 + line if line >= 0 else 2
+    assert str(refusal.value).startswith(f"f ({file}, line {first}): ")
+    assert said in str(refusal.value)
+
+
+def test_a_trial_names_the_helper_that_is_wrong(known: Any) -> None:
+    text = "def helper(x):\n    y = x\n    return where(x, x, y)\ndef f(x):\n    return 1.0 - helper(x)\n"
+    with pytest.raises(TypeError, match=r"^helper \(.*, line 3\): a formula chooses by a compar"):
+        formulas.described(written(text))
+
+
+def test_a_formula_of_the_package_is_told_as_well_what_to_write() -> None:
+    """Their sources are not read at import, unless a trial finds something."""
+    function = written("def f(x):\n    return np.exp(x)\n")
+    function.__module__ = f"{formulas.__name__}.written"
+    with pytest.raises(TypeError, match=r"f \(.*, line 2\): a formula has no `np.exp` \(it calls"):
+        formulas.described(function)
+    assert formulas.described(written("def f(x):\n    return x * x")).values == ("x",)
+
+
+@pytest.mark.parametrize("what", [3, Value, functools.partial(abs)])
+def test_a_formula_is_a_function(what: Any) -> None:
+    for describe in (formulas.described, rows.described):
+        with pytest.raises(TypeError, match="a formula is a function, not"):
+            describe(what)
 
 
 MISUSED = {
@@ -273,7 +336,7 @@ def test_numbers_stand_behind_the_star_and_in_the_plan(known: Any) -> None:
     def clamped(x: Value, low: float) -> Value:
         return maximum(x, low)
 
-    with pytest.raises(TypeError, match=r"clamped: low, a float, must stand behind `\*`"):
+    with pytest.raises(TypeError, match=r"clamped \(.*\): low, a float, must stand behind `\*`"):
         known(clamped)
     clamped.__annotations__.update(x=Value, low=float)  # not put off: classes, not their names
     with pytest.raises(TypeError, match="must stand behind"):
@@ -316,7 +379,7 @@ def test_two_formulas_of_one_name_are_refused(known: Any) -> None:
     def odd(x: Value, *, kind: str) -> Value:
         return x
 
-    with pytest.raises(TypeError, match="odd: kind must be a float or a bool"):
+    with pytest.raises(TypeError, match=r"odd \(.*\): kind must be a float or a bool"):
         known(odd)
 
 

@@ -16,8 +16,8 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from openaclnn.engines.formulas.language import Reader, definitions, functions_of
-from openaclnn.engines.formulas.rows import ROW_WORDS, Graph, traced
+from openaclnn.engines.formulas.language import Reader, definitions, functions_of, tried
+from openaclnn.engines.formulas.rows import ROW_WORDS, Graph, count_results, traced
 from openaclnn.engines.formulas.words import WORDS
 
 __all__ = ["FORMULAS", "Formula", "formula", "without"]
@@ -68,11 +68,12 @@ def _traced(
 ) -> Graph:  # fmt: skip
     """Its values on the way that these switches choose; TypeError where it says what no formula may."""
     graph = traced(function, [(value, "Row") for value in values], numbers, switches)
-    for node in graph.nodes:
-        if node.what in ROW_WORDS:
-            raise TypeError(f"{function.__name__} is no row formula: it has no `{node.what}`")
-    if not all(result.axes for result in graph.results):
-        raise TypeError(f"{function.__name__} returns a number that is the same for every element")
+    with tried(function):
+        for node in graph.nodes:
+            if node.what in ROW_WORDS:
+                raise TypeError(f"this is no row formula: it has no `{node.what}`")
+        if not all(result.axes for result in graph.results):
+            raise TypeError("a formula returns no number that is the same for every element")
     return graph
 
 
@@ -81,28 +82,27 @@ def described(function: Callable[..., Any]) -> Formula:
     out both ways of each switch.
     """
     kinds: dict[str, list[str]] = {"values": [], "float": [], "bool": []}
-    for parameter in inspect.signature(function).parameters.values():
-        keyword = parameter.kind is parameter.KEYWORD_ONLY
-        kind = getattr(parameter.annotation, "__name__", str(parameter.annotation))
-        if keyword and kind not in ("float", "bool"):
-            raise TypeError(f"{function.__name__}: {parameter.name} must be a float or a bool")
-        if not keyword and kind in kinds:
-            raise TypeError(
-                f"{function.__name__}: {parameter.name}, a {kind}, must stand behind `*`"
-            )
-        kinds[kind if keyword else "values"].append(parameter.name)
-    if not (function.__module__ or "").startswith(
-        f"{__name__}."
-    ):  # those are read by a test: reading all takes 50 ms of an import
-        read(function)
+    with tried(function):
+        for parameter in inspect.signature(function).parameters.values():
+            keyword = parameter.kind is parameter.KEYWORD_ONLY
+            kind = getattr(parameter.annotation, "__name__", str(parameter.annotation))
+            if keyword and kind not in ("float", "bool"):
+                raise TypeError(f"{parameter.name} must be a float or a bool")
+            if not keyword and kind in kinds:
+                raise TypeError(f"{parameter.name}, a {kind}, must stand behind `*`")
+            kinds[kind if keyword else "values"].append(parameter.name)
     values, numbers, switches = (tuple(names) for names in kinds.values())
-    formula = Formula(function.__name__, function, values, numbers, switches)
-    ways = itertools.product((False, True), repeat=len(switches))
-    chosen = [dict(zip(switches, way, strict=True)) for way in ways]
-    counts = {len(_traced(function, values, numbers, each).results) for each in chosen}
-    if len(counts) > 1:
-        raise TypeError(f"{function.__name__} returns as many results, whatever its switches")
-    return formula._replace(results=counts.pop())
+    if not (function.__module__ or "").startswith(f"{__name__}."):
+        read(function)  # of these a test reads all, which would take 50 ms of an import
+    try:
+        ways = itertools.product((False, True), repeat=len(switches))
+        chosen = [dict(zip(switches, way, strict=True)) for way in ways]
+        graphs = (_traced(function, values, numbers, each) for each in chosen)
+        results = count_results(function, graphs)
+    except TypeError:
+        read(function)  # which says what to write instead
+        raise
+    return Formula(function.__name__, function, values, numbers, switches, results)
 
 
 def formula(function: Callable[..., Any]) -> Formula:

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import ast
+import contextlib
+import graphlib
 import hashlib
 import inspect
 import linecache
 import textwrap
-from collections.abc import Callable, Mapping
+import traceback
+from collections.abc import Callable, Iterator, Mapping
 from types import FunctionType
 from typing import Any, NoReturn
 
-from openaclnn.engines.formulas.words import WORDS
+from openaclnn.engines.formulas.words import LARGEST, WORDS
 
 OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.BitAnd, ast.BitOr)
+MACHINERY = {f"{__package__}{own}" for own in ("", ".language", ".rows", ".special", ".words")}
+"""What runs a formula, and none is written in."""
+
+RECURSION = "function that calls itself"
 LOOP = "loop (write its turns one after another)"
 INSTEAD: dict[type[ast.AST], str] = {
     ast.Pow: "`**` (write a product, or exp and log)",
@@ -33,17 +40,38 @@ def definitions(
     function: Callable[..., Any], reader: Callable[[Callable[..., Any]], Reader]
 ) -> list[ast.FunctionDef]:
     """A function and the helpers that it calls, as a reader has them; TypeError says where one leaves the language."""
-    read: dict[str, tuple[Callable[..., Any], ast.FunctionDef]] = {}
+    readings: dict[str, tuple[Reader, ast.FunctionDef]] = {}
     waiting = [function]
     for function in waiting:
-        known, _ = read.get(function.__name__, (function, None))
-        if known is not function:
-            raise TypeError(f"a formula calls two functions with the name {function.__name__}")
-        if function.__name__ not in read:
+        if function.__name__ not in readings:
             reading = reader(function)
-            read[function.__name__] = function, reading.definition()
+            readings[function.__name__] = reading, reading.definition()
             waiting += reading.helpers
-    return [definition for _, definition in read.values()]
+        elif readings[function.__name__][0].function is not function:
+            raise TypeError(f"a formula calls two functions with the name {function.__name__}")
+    calls = {name: [each.__name__ for each in reading.helpers] for name, (reading, _) in readings.items()}  # fmt: skip
+    try:
+        graphlib.TopologicalSorter(calls).prepare()
+    except graphlib.CycleError as error:
+        reading, definition = readings[error.args[1][0]]
+        reading.refuse(definition, f"{RECURSION}: {' calls '.join(error.args[1][::-1])}")
+    return [definition for _, definition in readings.values()]
+
+
+@contextlib.contextmanager
+def tried(function: Callable[..., Any]) -> Iterator[None]:
+    """What a trial of a function raises is a TypeError with the name, file and line of its author's: a helper's, perhaps."""
+    if not isinstance(function, FunctionType):
+        raise TypeError(f"a formula is a function, not {function!r}")
+    try:
+        yield
+    except Exception as error:
+        code, line = function.__code__, function.__code__.co_firstlineno
+        for frame, number in traceback.walk_tb(error.__traceback__):
+            if frame.f_globals.get("__name__") not in MACHINERY:
+                code, line = frame.f_code, number
+        said = f"a formula has no {RECURSION}" if isinstance(error, RecursionError) else error
+        raise TypeError(f"{code.co_name} ({code.co_filename}, line {line}): {said}") from None
 
 
 class Reader(ast.NodeTransformer):
@@ -60,12 +88,13 @@ class Reader(ast.NodeTransformer):
         self.helpers: list[Callable[..., Any]] = []
 
     def refuse(self, node: ast.AST, what: str) -> NoReturn:
+        """With the line of a node of the author's."""
         line = getattr(node, "lineno", 1) + self.first_line - 1
         file = self.function.__code__.co_filename
         raise TypeError(f"{self.function.__name__} ({file}, line {line}): a formula has no {what}")
 
     def generic_visit(self, node: ast.AST) -> NoReturn:
-        self.refuse(node, INSTEAD.get(type(node)) or f"`{ast.unparse(node)}`")
+        self.refuse(node, INSTEAD.get(type(node)) or f"`{ast.unparse(node).partition(chr(10))[0]}`")
 
     def definition(self) -> ast.FunctionDef:
         """The function, read from its head to its end."""
@@ -74,7 +103,7 @@ class Reader(ast.NodeTransformer):
         lines, _ = inspect.getsourcelines(self.function)
         (node,) = ast.parse(textwrap.dedent("".join(lines))).body
         if not isinstance(node, ast.FunctionDef):
-            self.refuse(node, f"`{ast.unparse(node)}` (write `def`)")
+            self.refuse(node, "`async` (write `def`)")
         args = node.args
         if args.vararg or args.kwarg or args.defaults or any(args.kw_defaults):
             self.refuse(node, "`*`, `**` or defaults among its parameters")
@@ -99,10 +128,14 @@ class Reader(ast.NodeTransformer):
                 statements.append(ast.Return(self.visit(statement.value)))
             else:
                 statements.append(self.visit(statement))
+            if ends and not isinstance(statement, (ast.If, ast.Return)):
+                self.refuse(statement, "end without `return`")
         return statements
 
     def branches(self, node: ast.If, ends: bool) -> ast.If:
         then, otherwise = self.block(node.body, ends), self.block(node.orelse, ends)
+        if ends and not otherwise:
+            self.refuse(node, "end without `return`, which one way of this `if` has")
         return ast.If(self.switch(node.test), then, otherwise)
 
     def switch(self, test: ast.expr) -> ast.expr:
@@ -131,14 +164,20 @@ class Reader(ast.NodeTransformer):
     def visit_Constant(self, node: ast.Constant) -> ast.Constant:
         if isinstance(node.value, bool) or not isinstance(node.value, (int, float)):
             self.refuse(node, f"`{ast.unparse(node)}`")
-        return ast.Constant(float(node.value))  # all numbers are FLOATs, whole ones too
+        return self.number(node, node.value)
+
+    def number(self, node: ast.expr, value: float) -> ast.Constant:
+        """All are FLOATs, whole ones too."""
+        if LARGEST < abs(value) < float("inf"):
+            self.refuse(node, f"`{ast.unparse(node)}`, which is beyond FLOAT's range")
+        return ast.Constant(float(value))
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
         if node.id in self.local:
             return node
         number = self.function.__globals__.get(node.id)
         if isinstance(number, (int, float)) and not isinstance(number, bool):
-            return ast.Constant(float(number))
+            return self.number(node, number)
         self.refuse(node, f"`{node.id}` (names are its own, or numbers of its file)")
 
     def visit_Tuple(self, node: ast.Tuple) -> ast.expr:
@@ -173,6 +212,8 @@ class Reader(ast.NodeTransformer):
         name = node.func.id if isinstance(node.func, ast.Name) else ""
         function = None if name in self.local else self.function.__globals__.get(name)
         arguments = [self.visit(each) for each in node.args]
+        if name == self.function.__name__ and name not in self.local:
+            self.refuse(node, f"{RECURSION} (a word of that name is imported under another)")
         word = getattr(function, "__name__", "")
         if self.words.get(word) is function and function is not None and not node.keywords:
             return self.word(word, arguments)

@@ -18,13 +18,12 @@ import contextlib
 import functools
 import inspect
 import itertools
-import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, NoReturn
 
-from openaclnn.engines.formulas.language import Reader, definitions
-from openaclnn.engines.formulas.words import WORDS, Value
+from openaclnn.engines.formulas.language import Reader, definitions, tried
+from openaclnn.engines.formulas.words import WORDS, Value, check_count
 
 Row = PerClass = PerRow = Target = Value
 """What an operand is: a number for each row and class, for each class, for each row; the index of a row's class."""
@@ -213,6 +212,8 @@ class Graph:
         return self.node(sign, pair, truth=logical or sign in COMPARISONS)
 
     def word(self, name: str, *operands: Any) -> Node:
+        if name in WORDS:  # "neg" and "~" are signs
+            check_count(name, operands)
         if name == "~":
             return self.node(name, (self.value(operands[0], truth=True),), truth=True)
         if name == "where":
@@ -363,18 +364,28 @@ def traced(
     graph = Graph()
     inputs = [graph.node("input", name=name, kind=kind, axes=AXES[kind]) for name, kind in operands]
     named = {name: graph.node("number", name=name) for name in numbers}
-    results = function(*inputs, **named, **switches)
-    results = results if isinstance(results, tuple) else (results,)
-    graph.results = tuple(graph.value(result) for result in results)
+    with tried(function):
+        results = function(*inputs, **named, **switches)
+        results = results if isinstance(results, tuple) else (results,)
+        graph.results = tuple(graph.value(result) for result in results)
     return graph
+
+
+def count_results(function: Callable[..., Any], graphs: Iterable[Graph]) -> int:
+    """How many results it has, for which its switches are tried both ways."""
+    counts = {len(graph.results) for graph in graphs}
+    with tried(function):
+        if len(counts) > 1:
+            raise TypeError("a formula returns as many results, whatever its switches")
+    return counts.pop()
 
 
 @functools.cache
 def _traced(formula: RowFormula, switches: tuple[bool, ...]) -> Graph:
     chosen = dict(zip(formula.switches, switches, strict=True))
     graph = traced(formula.function, formula.operands, formula.numbers, chosen)
-    for result in graph.results:
-        if "r" not in result.axes:
+    with tried(formula.function):
+        if not all("r" in result.axes for result in graph.results):
             raise TypeError("a row formula returns no value that is the same for every row")
     return graph
 
@@ -387,40 +398,27 @@ def described(function: Callable[..., Any]) -> RowFormula:
     """What a function takes, by its annotations. Its source is read, and it is tried out both ways of each switch."""
     operands: list[tuple[str, str]] = []
     options: dict[str, list[str]] = {"float": [], "bool": []}
-    for parameter in inspect.signature(function).parameters.values():
-        kind = getattr(parameter.annotation, "__name__", str(parameter.annotation))
-        keyword = parameter.kind is parameter.KEYWORD_ONLY
-        if keyword and kind in options:
-            options[kind].append(parameter.name)
-        elif not keyword and kind in ROLES:
-            operands.append((parameter.name, kind))
-        else:
-            expected = "a float or a bool" if keyword else f"one of {', '.join(ROLES)}"
-            raise TypeError(
-                f"{function.__name__}: {parameter.name}: expected {expected}, got {kind}"
-            )
-    if "Row" not in dict(operands).values() and inspect.signature(function).return_annotation != "Row":  # fmt: skip
-        raise TypeError(f"{function.__name__}: expected a Row among its operands")
+    with tried(function):
+        for parameter in inspect.signature(function).parameters.values():
+            kind = getattr(parameter.annotation, "__name__", str(parameter.annotation))
+            keyword = parameter.kind is parameter.KEYWORD_ONLY
+            if keyword and kind in options:
+                options[kind].append(parameter.name)
+            elif not keyword and kind in ROLES:
+                operands.append((parameter.name, kind))
+            else:
+                expected = "a float or a bool" if keyword else f"one of {', '.join(ROLES)}"
+                raise TypeError(f"{parameter.name}: expected {expected}, got {kind}")
+        if "Row" not in dict(operands).values() and inspect.signature(function).return_annotation != "Row":  # fmt: skip
+            raise TypeError("expected a Row among its operands")
     with contextlib.suppress(OSError):  # there is no source, as in some packed applications
         definitions(function, RowReader)
     formula = RowFormula(
         function.__name__, function, tuple(operands), tuple(options["float"]), tuple(options["bool"])
     )  # fmt: skip
-    for switches in itertools.product((False, True), repeat=len(formula.switches)):
-        try:
-            _traced(formula, switches)
-        except TypeError as error:
-            raise TypeError(f"{_place(function, error)}: {error}") from None
+    ways = itertools.product((False, True), repeat=len(formula.switches))
+    count_results(function, (_traced(formula, switches) for switches in ways))
     return formula
-
-
-def _place(function: Callable[..., Any], error: TypeError) -> str:
-    """A function by name, file and the line in that file that raised an error: in a helper, perhaps."""
-    code, line = function.__code__, function.__code__.co_firstlineno
-    for frame, number in traceback.walk_tb(error.__traceback__):
-        if frame.f_code.co_filename == code.co_filename:
-            line = number
-    return f"{function.__name__} ({code.co_filename}, line {line})"
 
 
 def row_formula(function: Callable[..., Any]) -> RowFormula:

@@ -14,7 +14,8 @@ Words of one value, and of its negative, share their exponential and their divis
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,7 @@ BOUNDS: dict[str, float] = {}
 def _word(function: Callable[..., Any]) -> Callable[..., Any]:
     name = function.__name__
 
+    @functools.wraps(function)
     def word(*operands: Value) -> Value:
         for operand in operands:
             words = getattr(operand, "words", None)
@@ -49,10 +51,18 @@ def _word(function: Callable[..., Any]) -> Callable[..., Any]:
                 return getattr(words, name)(*operands)
         return function(*operands)
 
-    word.__name__ = word.__qualname__ = name
-    word.__doc__ = function.__doc__
     WORDS[name] = word
     return word
+
+
+def check_count(name: str, operands: Sequence[Any]) -> None:
+    """TypeError where a word does not take so many values."""
+    function: Any = inspect.unwrap(WORDS[name])
+    most = function.__code__.co_argcount
+    least = most - len(function.__defaults__ or ())
+    if not least <= len(operands) <= most:
+        takes = most if least == most else f"{least} or {most}"
+        raise TypeError(f"`{name}` takes {takes} values, not {len(operands)}")
 
 
 def _float(value: Any) -> Any:
