@@ -117,8 +117,8 @@ class Window:
         if script is None:
             pytest.skip("axe-core is not there: npm could not fetch it")
         self.run(script)
-        found = self.driver.execute_async_script("axe.run(document, {resultTypes: ['violations']}).then((r) => arguments[0](r.violations))")  # fmt: skip
-        grave = [each for each in found if each["impact"] in ("serious", "critical")]
+        violations = self.driver.execute_async_script("axe.run(document, {resultTypes: ['violations']}).then((r) => arguments[0](r.violations))")  # fmt: skip
+        grave = [each for each in violations if each["impact"] in ("serious", "critical")]
         return [f"{each['id']}: {node['target']} {node['failureSummary']}" for each in grave for node in each["nodes"]]  # fmt: skip
 
 

@@ -271,7 +271,7 @@ def vectors_of(lanes: int) -> AbstractContextManager[None]:
 
 
 @pytest.fixture(
-    params=[*(name for name in CPU_ENGINES if name != "cpu"), *(f"cpu{own}" for own in WIDTHS)]
+    params=[*(name for name in CPU_ENGINES if name != "cpu"), *(f"cpu{width}" for width in WIDTHS)]
 )
 def engine_of_any_width(request: pytest.FixtureRequest) -> Iterator[str]:
     """As `engine`; the CPU's with the vectors of each sort of machine."""
@@ -303,11 +303,11 @@ def plain(operator: Operator) -> Any:
         return function
     name = operator.output.python_name
 
-    def apart(given: Any, out: Any = None, **options: Any) -> Any:
+    def apart(operand: Any, out: Any = None, **options: Any) -> Any:
         if out is None:
-            out = given.clone() if hasattr(given, "clone") else given.copy()
+            out = operand.clone() if hasattr(operand, "clone") else operand.copy()
         else:
-            out[...] = given
+            out[...] = operand
         return function(out, **options)
 
     return lambda *args, **kwargs: apart(*args or (kwargs.pop(name),), **kwargs)
@@ -412,24 +412,24 @@ def spacing(values: Array, dtype: DType) -> Array:
 
 def each(results: Any) -> list[Array]:
     """The arrays of a result, one or several; those that were computed."""
-    return [own for own in results if own is not None] if isinstance(results, tuple) else [results]
+    return [out for out in results if out is not None] if isinstance(results, tuple) else [results]
 
 
 def assert_same_bits(got: Any, expected: Any) -> None:
-    for own, known in zip(each(got), each(expected), strict=True):
-        assert (own.shape, own.dtype) == (known.shape, known.dtype)
-        assert own.tobytes() == known.tobytes()
+    for result, known in zip(each(got), each(expected), strict=True):
+        assert (result.shape, result.dtype) == (known.shape, known.dtype)
+        assert result.tobytes() == known.tobytes()
 
 
 def assert_matches_oracle(
     operator: Operator, arguments: dict[str, Any], got: Any, compute: DType | None = None
 ) -> None:
     """Every element within what the formula itself loses in float32, plus the final rounding."""
-    given = {k: v for k, v in arguments.items() if k != "out"}
-    terms = _terms(operator, given)
-    exact, naive = each(operator.oracle(**given)), each(naive_result(operator, given))
-    for own, known, rough in zip(each(got), exact, naive, strict=True):
-        _assert_close(operator, own, known, rough, terms, compute)
+    inputs = {k: v for k, v in arguments.items() if k != "out"}
+    terms = _terms(operator, inputs)
+    exact, naive = each(operator.oracle(**inputs)), each(naive_result(operator, inputs))
+    for result, known, rough in zip(each(got), exact, naive, strict=True):
+        _assert_close(operator, result, known, rough, terms, compute)
 
 
 def _assert_close(
@@ -469,22 +469,22 @@ def _assert_close(
 def assert_matches_sample(operator: Operator, sample: Sample, got: Any) -> None:
     """Its very bits where they are known, else two units in the last place, and what the formula itself loses of one more."""
     if sample.exact:
-        for own, known in zip(each(got), each(expected_of(sample, np.float32)), strict=True):
-            assert_same_bits(own, known.astype(own.dtype))
+        for result, known in zip(each(got), each(expected_of(sample, np.float32)), strict=True):
+            assert_same_bits(result, known.astype(result.dtype))
         return
     exact, naive = operator.oracle(**sample.arrays()), naive_result(operator, sample.arrays())
-    for own, known, rough in zip(each(got), each(exact), each(naive), strict=True):
-        kind = dtype_of_numpy(own.dtype)
+    for result, known, rough in zip(each(got), each(exact), each(naive), strict=True):
+        kind = dtype_of_numpy(result.dtype)
         assert kind in (FLOAT, FLOAT16, UINT8, INT32)
         unit = spacing(known, FLOAT16 if kind is FLOAT16 else FLOAT)
         allowed = 2 * unit + np.minimum(np.abs(rough - known), unit)
-        assert (np.abs(own - known) <= allowed).all(), (sample.title, own)
+        assert (np.abs(result - known) <= allowed).all(), (sample.title, result)
 
 
 def expected_of(sample: Sample, dtype: Any) -> Any:
     """What a sample expects, as an array or a tuple of those."""
     if isinstance(sample.expected, tuple):
-        return tuple(np.asarray(own, dtype) for own in sample.expected)
+        return tuple(np.asarray(values, dtype) for values in sample.expected)
     return np.asarray(sample.expected, dtype)
 
 
@@ -519,10 +519,10 @@ def naive_result(operator: Operator, arguments: dict[str, Any]) -> Any:
     """The document's formula evaluated in float32, step by step."""
     values = operator.reference_arguments(**arguments)
     with np.errstate(all="ignore"):
-        found = operator.reference(**values, work=np.float32)
-    if isinstance(found, tuple):
-        return tuple(None if own is None else own.astype(np.float64) for own in found)
-    return found.astype(np.float64)
+        result = operator.reference(**values, work=np.float32)
+    if isinstance(result, tuple):
+        return tuple(None if array is None else array.astype(np.float64) for array in result)
+    return result.astype(np.float64)
 
 
 def confident(classes: int, gap: float) -> tuple[Array, dict[str, Any]]:
@@ -549,9 +549,9 @@ def outliers(dtype: DType, classes: int) -> Iterator[dict[str, Any]]:
             "label_smoothing": 0.1,
         }  # fmt: skip
         yield case
-        for own in (0.0, 1.0):
+        for extreme in (0.0, 1.0):
             weight = (0.5 + rng.random(classes)).astype(np.float32)
-            weight[places] = own
+            weight[places] = extreme
             yield case | {"weight": weight}
 
 
@@ -563,11 +563,11 @@ def reduced(number: int, dtype: DType) -> Iterator[tuple[int, str]]:
 
 def assert_near_oracle(operator: Operator, case: dict[str, Any], loss: Any) -> None:
     """Each loss by itself, as near as its dtype can tell: beside others that are larger by far no digit may be lost."""
-    exact, own = operator.oracle(**case)[0], np.asarray(loss)
+    exact, losses = operator.oracle(**case)[0], np.asarray(loss)
     with np.errstate(all="ignore"):
-        rounded = exact.astype(np.float32).astype(own.dtype).astype(np.float64)
-    near = max(1e-6, 2 * float(ml_dtypes.finfo(own.dtype).eps))
-    np.testing.assert_allclose(own.astype(np.float64), rounded, rtol=near)
+        rounded = exact.astype(np.float32).astype(losses.dtype).astype(np.float64)
+    near = max(1e-6, 2 * float(ml_dtypes.finfo(losses.dtype).eps))
+    np.testing.assert_allclose(losses.astype(np.float64), rounded, rtol=near)
 
 
 def planned(operator: Operator, arguments: dict[str, Any]) -> tuple[Plan, tuple[int, ...]]:
@@ -723,12 +723,12 @@ def places_for(operator: Operator, arguments: dict[str, Any]) -> Iterator[Array]
 def document_program(operator: Operator) -> tuple[list[Any], list[int], list[int], Any]:
     """The document's example up to phase one: its arguments, the device addresses, which of those are outputs', the
     result to expect."""
-    given = operator.samples[0].arrays()
-    expected = plain(operator)(**given)
-    places = places_for(operator, given)
+    inputs = operator.samples[0].arrays()
+    expected = plain(operator)(**inputs)
+    places = places_for(operator, inputs)
     arguments, addresses, outputs = [], [], []
     for parameter in operator.parameters:
-        value = given.get(parameter.python_name, parameter.default)
+        value = inputs.get(parameter.python_name, parameter.default)
         if parameter.kind is Kind.OUTPUT:
             outputs.append(len(addresses))
             if not parameter.in_place:

@@ -73,8 +73,8 @@ def test_cupy_and_jax_arrays() -> None:
         np.testing.assert_allclose(cupy.asnumpy(out), expected, rtol=1e-6)
     os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
     jax = pytest.importorskip("jax")
-    own = jax.numpy.asarray(x)
-    got = openaclnn.elu_backward(own, own)
+    array = jax.numpy.asarray(x)
+    got = openaclnn.elu_backward(array, array)
     assert isinstance(got, jax.Array)
     np.testing.assert_allclose(np.asarray(got), expected, rtol=1e-6)
 

@@ -21,9 +21,9 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of PyTo
 
 
 def both(function: Any, x: Any) -> tuple[Any, Any]:
-    own = x.detach().clone().requires_grad_()
-    value = function(own)
-    return value.detach(), torch.autograd.grad(value.sum(), own)[0]
+    leaf = x.detach().clone().requires_grad_()
+    value = function(leaf)
+    return value.detach(), torch.autograd.grad(value.sum(), leaf)[0]
 
 
 def cases(dtype: torch.dtype) -> dict[str, tuple[Any, Any]]:
@@ -71,23 +71,23 @@ def test_compiled_and_in_a_graph(name: str, dtype: torch.dtype) -> None:
     run = lambda x: function(functional, x)  # noqa: E731
     known = both(run, x)
     torch._dynamo.reset()  # it gives up after a few compilations of one line
-    for own, other in zip(both(torch.compile(run, fullgraph=True), x), known, strict=True):
-        torch.testing.assert_close(own, other)
-    given = x.detach().clone().requires_grad_()
+    for ours, other in zip(both(torch.compile(run, fullgraph=True), x), known, strict=True):
+        torch.testing.assert_close(ours, other)
+    leaf = x.detach().clone().requires_grad_()
     side = torch.cuda.Stream()
     with torch.cuda.stream(side):
         for _ in range(3):
-            torch.autograd.grad(run(given).sum(), given)
+            torch.autograd.grad(run(leaf).sum(), leaf)
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        value = run(given)
-        (gradient,) = torch.autograd.grad(value.sum(), given)
+        value = run(leaf)
+        (gradient,) = torch.autograd.grad(value.sum(), leaf)
     with torch.no_grad():
-        given.copy_(x * 0.5)
+        leaf.copy_(x * 0.5)
     graph.replay()
-    for own, other in zip((value, gradient), both(run, x * 0.5), strict=True):
-        torch.testing.assert_close(own.detach(), other)
+    for ours, other in zip((value, gradient), both(run, x * 0.5), strict=True):
+        torch.testing.assert_close(ours.detach(), other)
 
 
 @by_dtype
@@ -98,10 +98,10 @@ def test_the_override(name: str, dtype: torch.dtype) -> None:
     with use():
         got = both(lambda x: function(theirs, x), x)
         report = served()
-    for own, other in zip(got, known, strict=True):
-        torch.testing.assert_close(own, other, rtol=2e-2, atol=2e-2)
+    for ours, other in zip(got, known, strict=True):
+        torch.testing.assert_close(ours, other, rtol=2e-2, atol=2e-2)
     fewest = 1 if "entropy" in name else 2  # its derivative is our own
-    assert name == "l1" or sum(own.ours for own in report.values()) >= fewest, report
+    assert name == "l1" or sum(calls.ours for calls in report.values()) >= fewest, report
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
@@ -168,11 +168,11 @@ def test_steps_of_rows_and_images(dtype: torch.dtype, shape: tuple[int, ...], op
     target.view(-1)[::7] = -100
     if "sum" in options and dtype is torch.float16:
         target.view(-1)[500:] = -100  # the loss of all is more than FLOAT16 can say
-    given: dict[str, Any] = {
+    settings: dict[str, Any] = {
         "reduction": options[:4].strip(",") if options[:3] in ("non", "sum") else "mean"
     }
     if options == "all":
-        given |= {
+        settings |= {
             "weight": torch.rand(classes, device="cuda").to(dtype) + 0.5,
             "label_smoothing": 0.1,
         }
@@ -180,7 +180,7 @@ def test_steps_of_rows_and_images(dtype: torch.dtype, shape: tuple[int, ...], op
     known = theirs.cross_entropy(
         wide,
         target,
-        **{name: own.double() if name == "weight" else own for name, own in given.items()},
+        **{name: value.double() if name == "weight" else value for name, value in settings.items()},
     )
     outer = torch.rand_like(known) if options == "none" else torch.ones_like(known)
     outer = outer.to(dtype).double()
@@ -191,8 +191,8 @@ def test_steps_of_rows_and_images(dtype: torch.dtype, shape: tuple[int, ...], op
         least = 6e-8
     before = None
     for factor in (1.0, 0.5, 0.5, 0.5, 1.0, 1.0):
-        own = x.detach().clone().requires_grad_()
-        loss = functional.cross_entropy(own, target, **given)
+        leaf = x.detach().clone().requires_grad_()
+        loss = functional.cross_entropy(leaf, target, **settings)
         assert "Ahead" in type(loss.grad_fn).__name__
         torch.testing.assert_close(
             loss.detach().double(),
@@ -200,21 +200,21 @@ def test_steps_of_rows_and_images(dtype: torch.dtype, shape: tuple[int, ...], op
             rtol=exact,
             atol=1e-6 if options == "none" else 0,
         )
-        (found,) = torch.autograd.grad(loss, own, (outer * factor).to(dtype))
-        assert found.stride() == own.stride()
-        torch.testing.assert_close(found.double(), unit * factor, rtol=close, atol=least)
-        before = found if before is None else before
+        (gradient,) = torch.autograd.grad(loss, leaf, (outer * factor).to(dtype))
+        assert gradient.stride() == leaf.stride()
+        torch.testing.assert_close(gradient.double(), unit * factor, rtol=close, atol=least)
+        before = gradient if before is None else before
         if factor == 1.0:
-            assert torch.equal(found, before)  # whether it was written with the loss or later
+            assert torch.equal(gradient, before)  # whether it was written with the loss or later
 
 
 def step(x: Any, target: Any, factor: float = 1.0, **options: Any) -> tuple[Any, Any]:
     """The loss, and the gradient of some times it."""
-    own = x.detach().clone().requires_grad_()
-    loss = functional.cross_entropy(own, target, **options)
+    leaf = x.detach().clone().requires_grad_()
+    loss = functional.cross_entropy(leaf, target, **options)
     assert "Ahead" in type(loss.grad_fn).__name__
     (loss * factor).backward()
-    return loss.detach(), own.grad
+    return loss.detach(), leaf.grad
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
@@ -236,8 +236,8 @@ def test_a_gradient_written_ahead_is_the_one_asked_for(
     least = 6e-8 if dtype is torch.float16 else 1e-9
     known: dict[float, Any] = {}
     for factor in (1.0, 1.0, 0.25, 0.25, 0.25, 16.0, 1.0, 0.25, 1.0, 1.0):
-        found, gradient = step(x, target, factor, reduction=reduction)
-        torch.testing.assert_close(found.double(), loss.detach(), rtol=exact, atol=0)
+        ours, gradient = step(x, target, factor, reduction=reduction)
+        torch.testing.assert_close(ours.double(), loss.detach(), rtol=exact, atol=0)
         torch.testing.assert_close(
             gradient.double(), unit * factor, rtol=close, atol=least * max(factor, 1)
         )
@@ -283,17 +283,17 @@ def test_a_step_off_the_bounds_of_vectors(dtype: Any, classes: int) -> None:
     weight = (torch.rand(classes, device="cuda") + 0.5).to(dtype)
     off = memory[1:].view(rows, classes)
     for _ in range(2):
-        found = []
+        pairs = []
         for x in (off.clone(), off):
-            own = x.detach().requires_grad_()
-            loss = functional.cross_entropy(own, target, weight)
+            leaf = x.detach().requires_grad_()
+            loss = functional.cross_entropy(leaf, target, weight)
             assert type(loss.grad_fn).__name__ == "CrossEntropyAheadBackward"
             loss.backward()
-            found.append((loss.detach(), own.grad))
-        assert all(map(torch.equal, *found))
+            pairs.append((loss.detach(), leaf.grad))
+        assert all(map(torch.equal, *pairs))
     known = theirs.cross_entropy(off.double(), target, weight.double())
     close = 1e-6 if dtype is torch.float32 else 4e-3
-    torch.testing.assert_close(found[0][0].double(), known, rtol=close, atol=0)
+    torch.testing.assert_close(pairs[0][0].double(), known, rtol=close, atol=0)
 
 
 def test_gradients_written_ahead_are_handed_out_once() -> None:
@@ -324,31 +324,31 @@ def test_gradients_written_ahead_in_a_graph(shape: tuple[int, int]) -> None:
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        (found,) = torch.autograd.grad(functional.cross_entropy(x, target) * factor, x)
+        (gradient,) = torch.autograd.grad(functional.cross_entropy(x, target) * factor, x)
     for value in (1.0, 3.0, 3.0, 3.0, 1.0):
         factor.fill_(value)
-        found.zero_()
+        gradient.zero_()
         graph.replay()
         expected = torch.autograd.grad(functional.cross_entropy(x, target) * value, x)[0]
-        assert torch.equal(found, expected)
+        assert torch.equal(gradient, expected)
 
 
 @pytest.mark.parametrize("shape", [(4200, 16000), (560, 128256)], ids=str)
 def test_losses_of_two_streams_at_once(shape: tuple[int, int]) -> None:
     x = [torch.randn(shape, device="cuda", requires_grad=True) for _ in range(2)]
     target = torch.randint(0, shape[1], shape[:1], device="cuda")
-    known = [step(own, target, factor)[1] for own, factor in zip(x, (1.0, 0.5), strict=True)]
+    known = [step(leaf, target, factor)[1] for leaf, factor in zip(x, (1.0, 0.5), strict=True)]
     streams = [torch.cuda.Stream() for _ in range(2)]
     torch.cuda.synchronize()
     for _ in range(20):
-        found = []
-        for own, factor, stream in zip(x, (1.0, 0.5), streams, strict=True):
+        gradients = []
+        for leaf, factor, stream in zip(x, (1.0, 0.5), streams, strict=True):
             with torch.cuda.stream(stream):
-                found.append(
-                    torch.autograd.grad(functional.cross_entropy(own, target) * factor, own)[0]
+                gradients.append(
+                    torch.autograd.grad(functional.cross_entropy(leaf, target) * factor, leaf)[0]
                 )
         torch.cuda.synchronize()
-        assert all(map(torch.equal, found, known))
+        assert all(map(torch.equal, gradients, known))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
@@ -359,10 +359,10 @@ def test_gradients_are_written_ahead_under_autocast(dtype: torch.dtype) -> None:
         loss, known = functional.cross_entropy(x, target), theirs.cross_entropy(x.float(), target)
     assert loss.dtype is known.dtype is torch.float32
     assert "Ahead" in type(loss.grad_fn).__name__
-    found, expected = (torch.autograd.grad(own * 1024, x)[0] for own in (loss, known))
-    assert found.dtype is dtype
+    actual, expected = (torch.autograd.grad(value * 1024, x)[0] for value in (loss, known))
+    assert actual.dtype is dtype
     torch.testing.assert_close(
-        found, expected, rtol=1e-2 if dtype is not torch.float32 else 1e-4, atol=1e-5
+        actual, expected, rtol=1e-2 if dtype is not torch.float32 else 1e-4, atol=1e-5
     )
 
 
@@ -385,7 +385,7 @@ def test_losses_of_pixels_that_nobody_adds_up_are_one_launch() -> None:
             got = theirs.nll_loss(x, target, reduction="none")
             torch.cuda.synchronize()
     assert torch.equal(got, -x[:, 0])
-    names = [own.name for own in seen.events() if own.device_type.name == "CUDA"]
+    names = [event.name for event in seen.events() if event.device_type.name == "CUDA"]
     assert len(names) == 1, names
 
 
@@ -402,7 +402,7 @@ def test_functions_of_two_rows_and_of_probabilities(dtype: torch.dtype, shape: t
     )
 
     def divergence(x: Any) -> Any:
-        log_p, log_q = (own.to(x.dtype).log_softmax(-1) for own in (x, teacher))
+        log_p, log_q = (logits.to(x.dtype).log_softmax(-1) for logits in (x, teacher))
         return theirs.kl_div(log_p, log_q, reduction="none", log_target=True).sum(-1)
 
     def entropy(x: Any) -> Any:

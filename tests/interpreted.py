@@ -45,7 +45,9 @@ def _indexed(tensor: Any, *scope: Any) -> None:
 
 def _logarithm(builder: Any, argument: Any) -> Any:
     """NumPy's own of float32 is off by 4 units in the last place on some machines, the GPU's by 1."""
-    return builder.unary_op(argument, lambda own: np.log(own.astype(np.float64)).astype(own.dtype))
+    return builder.unary_op(
+        argument, lambda array: np.log(array.astype(np.float64)).astype(array.dtype)
+    )
 
 
 def _stored(kind: Any) -> Any:
@@ -82,43 +84,43 @@ def _made(tensor: Any, handle: Any, kind: Any) -> None:
     tensor.shape, tensor.numel, tensor.dtype = known
 
 
-def _stretched(own: Any, left: Any, right: Any) -> Any:
+def _stretched(semantic: Any, left: Any, right: Any) -> Any:
     """Most values that meet have one shape, or none, or one of them is a number."""
     shape, other = getattr(left.type, "shape", None), getattr(right.type, "shape", None)
     if shape is other:
         return left, right
     if other is None:
-        return left, _splat(own, right, left.type)
+        return left, _splat(semantic, right, left.type)
     if shape is None:
-        return _splat(own, left, right.type), right
-    return _stretch(own, left, right)
+        return _splat(semantic, left, right.type), right
+    return _stretch(semantic, left, right)
 
 
-def _splat(own: Any, number: Any, like: Any) -> Any:
+def _splat(semantic: Any, number: Any, like: Any) -> Any:
     kind = tl.block_type(number.type.scalar, like.shape)
-    return tl.tensor(own.builder.create_splat(kind, number.handle), kind)
+    return tl.tensor(semantic.builder.create_splat(kind, number.handle), kind)
 
 
-def _alike(own: Any, left: Any, right: Any, *options: Any, **named: Any) -> Any:
+def _alike(semantic: Any, left: Any, right: Any, *options: Any, **named: Any) -> Any:
     """Two values of one type, or a pointer and how far to move it, are not converted, but to be divided (the fourth option). A number
     beside a value, of any type and shape, is made a value once."""
     if named or type(left) is not tl.tensor:
-        return _check_types(own, left, right, *options, **named)
+        return _check_types(semantic, left, right, *options, **named)
     kind = left.type
     moved = kind.scalar.is_ptr()
     if type(right) is tl.tensor:
         other = right.type.scalar
         if len(options) < 4 and (other.is_int() if moved else kind.scalar is other):
-            return _stretched(own, left, right)
-        return _check_types(own, left, right, *options)
+            return _stretched(semantic, left, right)
+        return _check_types(semantic, left, right, *options)
     if moved or type(right) not in (int, float):
-        return _check_types(own, left, right, *options)
+        return _check_types(semantic, left, right, *options)
     key = id(vars(kind)), type(right), repr(right), options
     known = _numbers.get(key)
     if known is None:
-        made, known = _check_types(own, left, right, *options)
-        if made is not left:
-            return made, known
+        converted, known = _check_types(semantic, left, right, *options)
+        if converted is not left:
+            return converted, known
         _numbers[key] = known
     return left, known
 
@@ -128,8 +130,8 @@ def _unwrapped(value: Any) -> Any:
     return value if type(value) in _PLAIN else _unwrap(value)
 
 
-def _equal(own: Any, other: Any) -> bool:
-    return own is other or _compare(own, other)
+def _equal(kind: Any, other: Any) -> bool:
+    return kind is other or _compare(kind, other)
 
 
 def _attached(place: Any, name: str, member: Any, builder: Any, scope: Any) -> None:

@@ -53,8 +53,8 @@ def test_the_search_sees_a_kernel_that_is_off(monkeypatch: pytest.MonkeyPatch) -
     """With a reference that is off by 2^-20 of itself, that is what the search reports."""
     operator = find_operator("l1_loss")
 
-    def off(_: object, /, **given: Any) -> Any:
-        return np.abs(given["self"].astype(np.float64) - given["target"]) * (1 + 2.0**-20)
+    def off(_: object, /, **inputs: Any) -> Any:
+        return np.abs(inputs["self"].astype(np.float64) - inputs["target"]) * (1 + 2.0**-20)
 
     monkeypatch.setattr(type(operator), "oracle", off)
     worst = Search(operator, "").run(1, ("numpy",))["numpy"][""]

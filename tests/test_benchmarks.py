@@ -278,9 +278,9 @@ def test_large_problems_are_checked_small_and_against_each_other(
     assert problem is not None
     checked: list[tuple[int, ...]] = []
 
-    def factory(given: Any) -> list[Contender]:
-        checked.append(given.shape)
-        return build_contenders(given, ["numpy"])
+    def factory(checked_problem: Any) -> list[Contender]:
+        checked.append(checked_problem.shape)
+        return build_contenders(checked_problem, ["numpy"])
 
     right = factory(problem)
     late = Contender(
@@ -438,11 +438,11 @@ def test_a_large_step_is_the_gpus_time_alone(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_ratios_pair_samples_of_the_same_round() -> None:
-    own = Timing(1, 3, False, {0: Sample(1, 1), 1: Sample(2, 2), 2: Sample(4, 4)})
+    ours = Timing(1, 3, False, {0: Sample(1, 1), 1: Sample(2, 2), 2: Sample(4, 4)})
     peer = Timing(1, 3, False, {0: Sample(3, 3), 1: Sample(6, 6), 2: Sample(12, 12)})
-    assert paired_ratio(peer, own) == 3
-    assert paired_ratio(Timing(1, 0, False), own) is None
-    summary = own.summary()
+    assert paired_ratio(peer, ours) == 3
+    assert paired_ratio(Timing(1, 0, False), ours) is None
+    summary = ours.summary()
     assert summary["median_us"] == 2e6
     assert summary["rounds"] == 3
     order: list[str] = []
@@ -541,7 +541,7 @@ def test_odd_sizes_are_timed_beside_round_ones(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_ours_is_wrong_where_it_fails_at_the_round_size() -> None:
-    def factory(problem: Any, *given: Any, **options: Any) -> list[Contender]:
+    def factory(problem: Any, *arguments: Any, **options: Any) -> list[Contender]:
         if problem.shape == ODD.shape:
             return build_contenders(problem, ["numpy"], None)
         return [c for c in wrong_factory(problem, ["numpy"], None) if c.name == "off"] + [
@@ -657,7 +657,7 @@ def test_the_list_names_the_cases_of_all_sections_as_they_can_be_pasted(capsys: 
     assert len({(line[1], line[3]) for line in lines}) == len(lines)
     for line in (next(x for x in lines if x[1] == name) for name in SECTIONS):
         assert main(["--list", *line]) == 0
-        assert [shlex.split(found) for found in capsys.readouterr().out.splitlines()] == [line]
+        assert [shlex.split(text) for text in capsys.readouterr().out.splitlines()] == [line]
     assert main(["--list", "--section", "calls", "--only", "in place float"]) == 0
     listed = capsys.readouterr().out.splitlines()
     assert listed
@@ -665,7 +665,7 @@ def test_the_list_names_the_cases_of_all_sections_as_they_can_be_pasted(capsys: 
 
 
 @pytest.mark.parametrize(
-    ("given", "says"),
+    ("arguments", "says"),
     [
         (["--only", "no such case"], "--only 'no such case' matches no case of speed"),
         (["--list", "--only", "no such case"], "matches no case"),
@@ -685,9 +685,9 @@ def test_the_list_names_the_cases_of_all_sections_as_they_can_be_pasted(capsys: 
     ],
 )
 def test_nothing_to_run_is_an_error_of_one_sentence(
-    given: list[str], says: str, capsys: Any
+    arguments: list[str], says: str, capsys: Any
 ) -> None:
-    assert main(given) == 2
+    assert main(arguments) == 2
     shown = capsys.readouterr()
     assert says in shown.err
     assert len(shown.err.splitlines()) == 1
@@ -718,14 +718,14 @@ def test_alone_pytorch_is_never_loaded(tmp_path: Path) -> None:
     target = tmp_path / "alone.json"
     name, variant = measured()[0].python_name, tiny_case("rows").variant
     only = [f"--only={name} {variant} {regime}" for regime in ("call", "same")]
-    given = ["--alone", "--quick", *only, "--rounds", "1", "--json", str(target)]
+    arguments = ["--alone", "--quick", *only, "--rounds", "1", "--json", str(target)]
     program = f"""
 import sys
 from openaclnn.cli import main
-assert main(["bench", *{given!r}]) == 0
+assert main(["bench", *{arguments!r}]) == 0
 assert "torch" not in sys.modules
 sys.modules["torch"] = sys
-assert main(["bench", *{given!r}]) == 2
+assert main(["bench", *{arguments!r}]) == 2
 """
     done = run_python(program)
     assert "has not loaded PyTorch" in done.stderr
@@ -755,19 +755,19 @@ def test_reports_render(results: dict[str, Any], tmp_path: Path, capsys: Any) ->
     }  # fmt: skip
     failed = first | {"contender": "numpy, empty cache", "status": "unavailable", "note": "it | failed"}  # fmt: skip
     del failed["extra_bytes"]
-    given = results | {"rows": [*noisy, first, failed]}
-    text = text_of(given)
+    combined = results | {"rows": [*noisy, first, failed]}
+    text = text_of(combined)
     [line, *_] = [line for line in text.splitlines() if "first-call" in line]
     assert "| 5 ms | 10 us | 100 ms | 3 | 2.00 |" in line, line
     assert "numpy, empty cache: unavailable at v, first-call, FLOAT: it | failed" in text
-    [noise] = disturbances(given)
+    [noise] = disturbances(combined)
     assert noise.startswith(f"{1 + len(MEASURED)} of {1 + cases_of(FLOAT, BFLOAT16)} cases (!)")
-    short = len(short_tables(given["rows"][:-2]))
-    shown = list(terminal_tables(given))
+    short = len(short_tables(combined["rows"][:-2]))
+    shown = list(terminal_tables(combined))
     assert "FLOAT !" in "".join(table.markdown() for table in shown[: len(MEASURED)])
     assert len(shown) == len(MEASURED) + short + 1
     source, target = tmp_path / "results.json", tmp_path / "report.html"
-    source.write_text(json.dumps(given))
+    source.write_text(json.dumps(combined))
     assert main(["--from", str(source), "--html", str(target)]) == 0
     page = target.read_text()
     assert results["machine"]["cpu"] in page
@@ -808,8 +808,16 @@ def test_short_tables_have_the_median_and_the_worst(results: dict[str, Any]) -> 
 
 
 def test_commands_can_be_pasted_on_any_machine() -> None:
-    given = ["--only", "a b", "--json", "/home/x/a.json", "--html=/tmp/b.html", "--csv", "c.csv"]
-    assert command_of(given) == "openaclnn bench --only 'a b'"
+    arguments = [
+        "--only",
+        "a b",
+        "--json",
+        "/home/x/a.json",
+        "--html=/tmp/b.html",
+        "--csv",
+        "c.csv",
+    ]
+    assert command_of(arguments) == "openaclnn bench --only 'a b'"
     assert (
         command_of(["--json", "--quick", "--plots", "x", "--html=y"]) == "openaclnn bench --quick"
     )
@@ -825,11 +833,11 @@ def test_the_page_has_the_short_tables_first_and_a_command_for_each_part(
         beside_torch(results, 2.0, command=command_of(["--device", "cuda"]), device="cuda")
         | {"machine": results["machine"] | {"gpu": "a GPU"}},
     ]
-    for name, own in zip(names, machines, strict=True):
-        (tmp_path / name).write_text(json.dumps(own))
+    for name, machine in zip(names, machines, strict=True):
+        (tmp_path / name).write_text(json.dumps(machine))
     page, sheet_file = tmp_path / "page.html", tmp_path / "cases.csv"
-    given = [f"--from={tmp_path / name}" for name in names]
-    assert main([*given, "--html", str(page), "--csv", str(sheet_file)]) == 0
+    sources = [f"--from={tmp_path / name}" for name in names]
+    assert main([*sources, "--html", str(page), "--csv", str(sheet_file)]) == 0
     text = page.read_text()
     assert str(tmp_path) not in text
     assert "/x/y.json" not in text
@@ -929,8 +937,8 @@ def has_the_results_shape(operator: Operator) -> bool:
     shape = TINY[operator.workloads.PATTERN][0].shape
     arguments = make(np.random.default_rng(1), FLOAT, shape, variant)
     result = arrays_of(operator.oracle(**arguments))[0]
-    inputs = [own for own in arguments.values() if isinstance(own, np.ndarray)]
-    return any((own.shape, own.dtype) == (result.shape, FLOAT.numpy) for own in inputs)
+    inputs = [array for array in arguments.values() if isinstance(array, np.ndarray)]
+    return any((array.shape, array.dtype) == (result.shape, FLOAT.numpy) for array in inputs)
 
 
 def has_rows(operator: Operator) -> bool:
@@ -957,11 +965,11 @@ def has(operator: Operator, regime: CallRegime) -> bool:
 
 
 def test_every_operator_is_called_in_every_regime() -> None:
-    found = {(case.name, case.regime) for case in call_cases((FLOAT,))}
+    listed = {(case.name, case.regime) for case in call_cases((FLOAT,))}
     expected = {
         (op.python_name, each.name) for op in OPERATORS for each in CHANGES if has(op, each)
     }
-    assert found == expected
+    assert listed == expected
 
 
 @pytest.mark.parametrize("operator", families(OPERATORS), ids=lambda op: op.python_name)
@@ -1003,11 +1011,11 @@ def test_calls_that_change_are_checked_and_timed(calls: dict[str, Any]) -> None:
     assert {row["section"] for row in rows} == {"calls"}
     assert not find_wrong(calls)
     for operator in CALLED:
-        own = [row for row in rows if row["operator"] == operator.python_name]
+        of_operator = [row for row in rows if row["operator"] == operator.python_name]
         regimes = [regime for regime in CHANGES if has(operator, regime)]
-        assert {row["regime"] for row in own} == {regime.name for regime in regimes}
+        assert {row["regime"] for row in of_operator} == {regime.name for regime in regimes}
         for regime in regimes:
-            here = [row for row in own if row["regime"] == regime.name and row["ours"]]
+            here = [row for row in of_operator if row["regime"] == regime.name and row["ours"]]
             assert all(row["status"] == "ok" for row in here), here
             arrays = {f"numpy, arrays{way}" for way in regime.ways_of(operator)}
             assert {row["contender"] for row in here if "arrays" in row["contender"]} == arrays
@@ -1047,7 +1055,9 @@ def test_what_is_new_was_not_seen_before(operator: Operator) -> None:
     ]
     assert len(set(layouts)) == len(layouts) == 60
     for problem in all_problems("outer"):
-        shapes = [own.shape for own in problem.arguments.values() if isinstance(own, np.ndarray)]
+        shapes = [
+            array.shape for array in problem.arguments.values() if isinstance(array, np.ndarray)
+        ]
         assert np.broadcast_shapes(*shapes) == problem.shape
         assert problem.shape not in shapes
     outer = [problem.shape for problem in all_problems("outer")]
@@ -1081,14 +1091,14 @@ def test_calls_are_looked_at_before_they_are_timed() -> None:
     regime = changing("new sizes")
     turn = Turn(first_of("elementwise"), FLOAT, "cpu", regime.checked + 2)
     for problems, contender in sequences(regime, turn, ["cpu"], load_torch()):
-        before = [np.copy(own.out) for own in problems[regime.checked :]]
+        before = [np.copy(problem.out) for problem in problems[regime.checked :]]
         assert contender.warm_up is not None
         for _ in range(2):
             contender.warm_up()
         with pytest.raises(StopIteration):
             contender.warm_up()
-        for own, out in zip(problems[regime.checked :], before, strict=True):
-            np.testing.assert_array_equal(own.out, out)
+        for problem, out in zip(problems[regime.checked :], before, strict=True):
+            np.testing.assert_array_equal(problem.out, out)
 
 
 @pytest.mark.parametrize("name", ["elu_backward", "elu"])  # whose eight kinds are eight, and three
@@ -1096,8 +1106,10 @@ def test_the_first_of_a_kind_goes_the_slow_path(name: str, monkeypatch: pytest.M
     """Every call that is timed, and none of those that are no first ones; the kernels were there before."""
     operator = openaclnn.find_operator(name)
     scope = getattr(openaclnn, operator.python_name).__globals__
-    whole, made = scope["_call"], []
-    monkeypatch.setitem(scope, "_call", lambda *given: made.append(given) or whole(*given))
+    whole, slow_calls = scope["_call"], []
+    monkeypatch.setitem(
+        scope, "_call", lambda *arguments: slow_calls.append(arguments) or whole(*arguments)
+    )
     for regime, expected in (("first of a kind", 1), ("kinds in turn", 0)):
         turn = Turn(operator, FLOAT, "cpu", 32)
         for _, contender in sequences(changing(regime), turn, ["cpu"], load_torch()):
@@ -1106,21 +1118,21 @@ def test_the_first_of_a_kind_goes_the_slow_path(name: str, monkeypatch: pytest.M
             assert contender.warm_up is not None
             for _ in range(8):
                 contender.warm_up()
-                made.clear()
+                slow_calls.clear()
                 contender.call()
-                assert len(made) == (expected if contender.ours else 0), contender.name
+                assert len(slow_calls) == (expected if contender.ours else 0), contender.name
 
 
 def test_wrong_sequences_are_refused(
     monkeypatch: pytest.MonkeyPatch, calls: dict[str, Any]
 ) -> None:
     """One that is right at first and wrong later, and one that accepts what it must refuse."""
-    made: list[Any] = []
+    problems: list[Any] = []
 
     def late(problem: Any, *_: Any) -> Any:
-        made.append(problem)
+        problems.append(problem)
         right = openaclnn.find_operator(problem.operator.name).oracle(**problem.arguments)
-        wrong = right * 2 if len(made) % 12 == changing("same").checked else right
+        wrong = right * 2 if len(problems) % 12 == changing("same").checked else right
         return lambda: wrong.astype(problem.dtype.numpy)
 
     monkeypatch.setattr("openaclnn.bench.calls.our_call", late)
@@ -1162,9 +1174,9 @@ def test_the_engine_that_calls_get_by_themselves_is_not_asked_for() -> None:
     }
     assert [asked[name] for name in names] == [False, *[True] * (len(names) - 1)]
     turn = Turn(problem.operator, FLOAT, "cpu", 8)
-    found = [each for _, each in sequences(changing("same"), turn, names, None)]
-    asked_for = [each.inside is not nullcontext for each in found]
-    assert asked_for == [each.engine != names[0] for each in found]
+    contenders = [each for _, each in sequences(changing("same"), turn, names, None)]
+    asked_for = [each.inside is not nullcontext for each in contenders]
+    assert asked_for == [each.engine != names[0] for each in contenders]
 
 
 def timed_by(results: dict[str, Any], *regimes: str) -> dict[str, Any]:
@@ -1192,8 +1204,8 @@ def test_pictures_and_the_report_are_made_from_kept_results(
 ) -> None:
     source, folder, target = tmp_path / "r.json", tmp_path / "pictures", tmp_path / "r.html"
     source.write_text(json.dumps(timed_by(results, "call", "scaling 2^10", "scaling 2^12")))
-    given = ["--from", str(source), "--plots", str(folder), "--html", str(target)]
-    assert main(given) == 0
+    arguments = ["--from", str(source), "--plots", str(folder), "--html", str(target)]
+    assert main(arguments) == 0
     names = ("of-a-copy", "ratios-by-size", "ratios")
     assert sorted(path.name for path in folder.iterdir()) == [f"{name}.png" for name in names]
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in folder.iterdir())
@@ -1272,19 +1284,19 @@ def test_steps_of_training_are_checked_and_timed(
     functions = list(dict.fromkeys(step.name for step in step_cases("cpu")))
     steps = tuple(f"{name} training some" for name in functions)
     settings = Settings(only=steps, sections=("training",), dtypes=(BFLOAT16,), rounds=1)
-    found = run(settings)
-    ours = [row for row in found["rows"] if row["ours"]]
+    results = run(settings)
+    ours = [row for row in results["rows"] if row["ours"]]
     assert [row["operator"] for row in ours] == functions
     assert all(row["status"] == "ok" and row["ratios"]["torch"] > 0 for row in ours)
-    contenders = {row["contender"] for row in found["rows"]}
+    contenders = {row["contender"] for row in results["rows"]}
     assert contenders - {"torch's function"} == {"openaclnn.torch", "torch", "products", COPY}
     assert all(row["extra_bytes"] >= 0 for row in ours if row["operator"] == "linear_cross_entropy")
-    text = text_of(found)
+    text = text_of(results)
     assert "Forward and backward" in text
     assert all(re.search(rf"\| {name} \| step, some, ", text) for name in functions)
-    assert any("Forward and backward" in table.title for table in terminal_tables(found))
-    lines = list(csv.DictReader(sheet([found]).splitlines()))
-    assert len(lines) == len(found["rows"])
+    assert any("Forward and backward" in table.title for table in terminal_tables(results))
+    lines = list(csv.DictReader(sheet([results]).splitlines()))
+    assert len(lines) == len(results["rows"])
     assert all(float(line["of_copy"]) > 0 for line in lines)
 
     rows = (Regime("shape 4x3", (4, 3), all_variants=True),)
@@ -1302,7 +1314,7 @@ def test_steps_of_training_are_checked_and_timed(
 
     wrong = getattr(importlib.import_module("openaclnn.torch.functional"), functions[-1])
     monkeypatch.setattr(
-        f"openaclnn.torch.functional.{functions[-1]}", lambda *given: wrong(*given) * 1.01
+        f"openaclnn.torch.functional.{functions[-1]}", lambda *arguments: wrong(*arguments) * 1.01
     )
     again = run(replace(settings, only=(steps[-1],), dtypes=(FLOAT,)))
     [row] = find_wrong(again)
@@ -1320,18 +1332,18 @@ def test_modules_step_on_few_elements_beside_pytorchs(monkeypatch: pytest.Monkey
     for said in (", weighted", ", no weight"):
         # Rows and pixels of two losses.
         assert sum(case.variant.endswith(said) for case in cases) == 4
-    found = run(settings)
-    rows = found["rows"]
+    results = run(settings)
+    rows = results["rows"]
     assert [row["variant"] for row in rows if row["ours"]] == [case.variant for case in cases]
     assert all(row["status"] == "ok" and row["yardstick_us"] > 0 and "slow" in row for row in rows)
     assert all(row["host_ratios"]["torch"] > 0 for row in rows if row["ours"])
-    text = text_of(found)
+    text = text_of(results)
     assert all(text.count(f"| {case.name} | {case.variant}, few, ") == 1 for case in cases)
-    assert [table.title for table in terminal_tables(found)] == ["Modules"]
+    assert [table.title for table in terminal_tables(results)] == ["Modules"]
 
     case = next(case for case in cases if case.name == "ELU")
     forward = nn.ELU.forward
-    monkeypatch.setattr(nn.ELU, "forward", lambda own, *given: forward(own, *given) * 2)
+    monkeypatch.setattr(nn.ELU, "forward", lambda module, *inputs: forward(module, *inputs) * 2)
     [row] = find_wrong(run(replace(settings, only=(case.title,))))
     assert "off float64" in row["note"]
 
@@ -1344,29 +1356,29 @@ def test_pytorchs_operators_are_timed_replaced_and_not(monkeypatch: pytest.Monke
     )
     every = choose(settings)["overrides"]
     assert {math.prod(case.shape) for case in every} == {16, 1 << 12, 1 << 16, 1 << 20}
-    assert {case.name for case in every} == {name for name, own in override.OVERRIDES.items() if own.devices}  # fmt: skip
+    assert {case.name for case in every} == {name for name, entry in override.OVERRIDES.items() if entry.devices}  # fmt: skip
     cases = choose(replace(settings, quick=True))["overrides"]
-    names = [name for name, own in override.OVERRIDES.items() if own.devices]
+    names = [name for name, entry in override.OVERRIDES.items() if entry.devices]
     assert list(dict.fromkeys(case.name for case in cases)) == names
     cases = [next(case for case in cases if case.name == name) for name in names]
-    found = run(replace(settings, only=tuple(case.title for case in cases)))
-    assert [row["operator"] for row in found["rows"] if row["ours"]] == [c.name for c in cases]
-    assert all(row["status"] == "ok" for row in found["rows"])
-    assert all(row["ratios"]["torch"] > 0 for row in found["rows"] if row["ours"])
-    assert all(row["yardstick_us"] > 0 for row in found["rows"])
+    results = run(replace(settings, only=tuple(case.title for case in cases)))
+    assert [row["operator"] for row in results["rows"] if row["ours"]] == [c.name for c in cases]
+    assert all(row["status"] == "ok" for row in results["rows"])
+    assert all(row["ratios"]["torch"] > 0 for row in results["rows"] if row["ours"])
+    assert all(row["yardstick_us"] > 0 for row in results["rows"])
     assert not override._libraries  # PyTorch has its own again
-    text, lines = text_of(found), sheet([found]).splitlines()
+    text, lines = text_of(results), sheet([results]).splitlines()
     assert all(f"| {case.name} | {case.variant}, override, " in text for case in cases)
     assert len(lines) == 1 + 2 * len(cases)
-    assert any("replaced" in table.title for table in terminal_tables(found))
+    assert any("replaced" in table.title for table in terminal_tables(results))
 
     name = "smooth_l1_loss"
-    own, case = override.OVERRIDES[name], next(case for case in cases if case.name == name)
+    entry, case = override.OVERRIDES[name], next(case for case in cases if case.name == name)
     for wrong, says in (
-        (lambda run, *given: type(own).run(own, run, *given) * 1.01, "off float64"),
-        (lambda run, *given: override._decline("no"), "PyTorch's served"),
+        (lambda run, *arguments: type(entry).run(entry, run, *arguments) * 1.01, "off float64"),
+        (lambda run, *arguments: override._decline("no"), "PyTorch's served"),
     ):
-        monkeypatch.setattr(own, "run", wrong)
+        monkeypatch.setattr(entry, "run", wrong)
         monkeypatch.setattr(override, "_native", lambda *_: None)
         again = run(replace(settings, only=(case.title,)))
         assert says in again["rows"][0]["note"]

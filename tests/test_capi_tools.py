@@ -28,8 +28,14 @@ def installed() -> Installation:
 
 def compile_program(source: Path, target: Path, *extra: str) -> Path:
     """Compile a C or C++ program without a warning."""
-    found = installed()
-    command = [*STANDARDS[source.suffix], *STRICT, str(source), *found.cflags, *found.libs]
+    installation = installed()
+    command = [
+        *STANDARDS[source.suffix],
+        *STRICT,
+        str(source),
+        *installation.cflags,
+        *installation.libs,
+    ]
     done = subprocess.run(
         [*command, "-pthread", *extra, "-o", str(target)],
         capture_output=True, text=True, check=False,

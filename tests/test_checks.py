@@ -55,8 +55,8 @@ def test_each_row_gives_its_code(operator: Operator) -> None:
     sound, mistakes = table_of(operator)
     for mistake in mistakes:
         arguments = sound() | mistake.change
-        found = broken(operator, arguments, mistake.pointers)
-        assert found == (mistake.row, mistake.status, mistake.parameter), mistake
+        violation = broken(operator, arguments, mistake.pointers)
+        assert violation == (mistake.row, mistake.status, mistake.parameter), mistake
         aclnn.aclGetRecentErrMsg()
         status, workspace, executor = first_phase(operator, arguments, mistake.pointers)
         assert (status, workspace, executor) == (mistake.status, 0, None)
@@ -80,11 +80,11 @@ def test_of_two_mistakes_the_earlier_wins(operator: Operator) -> None:
                 first.pointers[0] and second.pointers[0],
                 first.pointers[1] and second.pointers[1],
             )
-            found = broken(operator, arguments, pointers)
-            if found is None:  # two ways to break one row can mend each other
+            violation = broken(operator, arguments, pointers)
+            if violation is None:  # two ways to break one row can mend each other
                 assert first.row == second.row
                 continue
-            row, status, parameter = found
+            row, status, parameter = violation
             assert status == first.status, (first, second)
             assert order[row] <= order[first.row], (first, second)
             assert row == first.row, (first, second, row)
@@ -103,8 +103,8 @@ def test_rules_about_outputs_say_nothing_where_those_are_left_to_us(operator: Op
     left = {p.name: AUTO for p in operator.outputs if not p.in_place}
     for change in [{}, *[mistake.change for mistake in mistakes]]:
         arguments = sound() | change
-        given = [arguments[p.name] for p in operator.parameters]
-        values = bind_arguments(operator, given, PRODUCTS[0]).values | left
+        ordered = [arguments[p.name] for p in operator.parameters]
+        values = bind_arguments(operator, ordered, PRODUCTS[0]).values | left
         for product in PRODUCTS:
             all_rules, fewer = (
                 operator.first_violation(Call(operator, values, product, all_left=all_left))
@@ -154,9 +154,9 @@ def test_limits_of_products(operator: Operator) -> None:
     sound, _ = table_of(operator)
     for row, change in data_of(operator).LIMITS.items():
         product = next(p.tag for p in PRODUCTS if p.tag in operator.families)
-        found = broken(operator, sound() | change, (True, True), product)
-        assert found is not None
-        assert found[0] == row
+        violation = broken(operator, sound() | change, (True, True), product)
+        assert violation is not None
+        assert violation[0] == row
         elsewhere = broken(operator, sound() | change, (True, True), "default")
         assert elsewhere is None or elsewhere[0] != row
 

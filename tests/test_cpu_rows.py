@@ -159,7 +159,7 @@ def expected(
     ]
 
 
-def made(
+def drawn(
     formula: RowFormula, shape: tuple[int, ...], axis: int, dtype: Any, seed: int = 0
 ) -> tuple[list[Array], list[Array], dict[str, Any]]:
     rng = np.random.default_rng(seed)
@@ -231,7 +231,7 @@ def test_formulas_are_numpys(formula: RowFormula, dtype: Any) -> None:
     if dtype is not np.float32 and not EVERY_DTYPE:
         shapes = SHAPES[[*ROW_FORMULAS].index(formula.name) % len(SHAPES) :][:1]
     for shape, axis in itertools.chain(*shapes):
-        inputs, outputs, numbers = made(formula, shape, axis, dtype)
+        inputs, outputs, numbers = drawn(formula, shape, axis, dtype)
         assert computed(formula, inputs, outputs, axis, numbers) == 0
         for got, wanted in zip(outputs, expected(formula, inputs, axis, numbers), strict=True):
             assert_close(got, wanted, dtype, (shape, axis))
@@ -265,7 +265,7 @@ def test_layouts_have_the_same_results(how: str, dtype: Any) -> None:
     few = [ROW_FORMULAS["softmax"], ROW_FORMULAS["softmax_backward"]]
     for formula in few if dtype is BF16 else (*few, EVERYTHING):
         for shape, axis in LAID_SHAPES:
-            inputs, outputs, numbers = made(formula, shape, axis, dtype, 1)
+            inputs, outputs, numbers = drawn(formula, shape, axis, dtype, 1)
             wanted = expected(formula, inputs, axis, numbers)
             for moved_inputs, moved_outputs in ((True, False), (False, True), (True, True)):
                 taken = [_laid(array, how) if moved_inputs else array for array in inputs]
@@ -279,7 +279,7 @@ def test_rows_together_have_the_bits_of_rows_alone(monkeypatch: pytest.MonkeyPat
     for name in ("softmax", "softmax_backward", "cross_entropy_weighted_step"):
         formula = ROW_FORMULAS[name]
         for shape in ((6, 64), (9, 117), (2, 3, 67)):
-            inputs, outputs, numbers = made(formula, shape, -1, np.float32)
+            inputs, outputs, numbers = drawn(formula, shape, -1, np.float32)
             alone = [array.copy() for array in outputs]
             assert computed(formula, inputs, outputs, -1, numbers) == 0
             with monkeypatch.context() as patched:
@@ -295,7 +295,7 @@ def test_runs_of_positions_have_the_bits_of_vectors(monkeypatch: pytest.MonkeyPa
     known = [ROW_FORMULAS[name] for name in ("softmax_backward", "log_softmax_backward")]
     for formula in (*known, described(scaled_backward)):
         for shape in ((1, 3, 64), (2, 5, 1027), (3, 150, 75), (1, 19, 5000)):
-            inputs, outputs, numbers = made(formula, shape, 1, dtype)
+            inputs, outputs, numbers = drawn(formula, shape, 1, dtype)
             name = formula.name
             vectors = [array.copy() for array in outputs]
             assert computed(formula, inputs, outputs, 1, numbers) == 0
@@ -323,7 +323,7 @@ def test_results_may_take_the_place_of_an_operand(shape: tuple[int, ...]) -> Non
     for name in ("softmax", "log_softmax_backward"):
         formula = ROW_FORMULAS[name]
         for axis in (0, 1):
-            inputs, outputs, numbers = made(formula, shape, axis, np.float32)
+            inputs, outputs, numbers = drawn(formula, shape, axis, np.float32)
             computed(formula, inputs, outputs, axis, numbers)
             computed(formula, inputs, inputs[:1], axis, numbers)
             assert inputs[0].tobytes() == outputs[0].tobytes()
@@ -342,10 +342,10 @@ def test_special_values_are_numpys(classes: int) -> None:
     x[6, 0], x[6, 1:] = 3e38, -3e38
     for name in ("softmax", "log_softmax"):
         formula = ROW_FORMULAS[name]
-        for axis, given in ((1, x), (0, np.ascontiguousarray(x.T))):
-            out = np.empty_like(given)
-            computed(formula, [given], [out], axis, {})
-            (wanted,) = expected(formula, [given], axis, {})
+        for axis, array in ((1, x), (0, np.ascontiguousarray(x.T))):
+            out = np.empty_like(array)
+            computed(formula, [array], [out], axis, {})
+            (wanted,) = expected(formula, [array], axis, {})
             with np.errstate(over="ignore"):
                 wanted = wanted.astype(np.float32)  # -6e38 is infinite
             assert (np.isnan(out) == np.isnan(wanted)).all(), (name, axis)
@@ -355,7 +355,7 @@ def test_special_values_are_numpys(classes: int) -> None:
 def test_strange_targets_are_reported() -> None:
     formula = ROW_FORMULAS["cross_entropy_step"]
     for shape, kind in (((20, 60), np.int64), ((40, 5), np.int32)):
-        inputs, outputs, numbers = made(formula, shape, 1, np.float32)
+        inputs, outputs, numbers = drawn(formula, shape, 1, np.float32)
         inputs[1] = inputs[1].astype(kind)
         assert computed(formula, inputs, outputs, 1, numbers) == 0
         for stray in (shape[1], -1):
@@ -388,7 +388,7 @@ def test_other_vectors_compute_the_same(lanes: int) -> None:
     registers = 32 if lanes == 16 else 16
     with written_for(machine()._replace(lanes=lanes, registers=registers)):
         for shape, axis in (((5, 160), 1), ((40, 17), 1), ((9, 60, 5), 1), ((2, 2500, 19), 1)):
-            inputs, outputs, numbers = made(formula, shape, axis, np.float32)
+            inputs, outputs, numbers = drawn(formula, shape, axis, np.float32)
             computed(formula, inputs, outputs, axis, numbers)
             wanted = expected(formula, inputs, axis, numbers)
             for got, result in zip(outputs, wanted, strict=True):
@@ -426,13 +426,13 @@ def test_one_runner_serves_other_shapes(name: str) -> None:
         1: [(4, 3, 2), (3, 200, 1), (2, 30, 50), (1, 2500, 20)],
         2: [(2, 3, 5), (7, 1, 200), (40, 2, 3)],
     }.items():
-        inputs, outputs, numbers = made(formula, shapes[0], axis, np.float32)
+        inputs, outputs, numbers = drawn(formula, shapes[0], axis, np.float32)
         plan, _ = planned(formula, inputs, outputs, axis, numbers)
         plan.free = tuple(Free(number) for number in formula.numbers)
         run = kernel.dynamic_shapes(plan)
         assert run is not None
         for shape in shapes:
-            inputs, outputs, numbers = made(formula, shape, axis, np.float32)
+            inputs, outputs, numbers = drawn(formula, shape, axis, np.float32)
             free = tuple([number + 0.25 for number in map(numbers.get, formula.numbers)])
             numbers |= dict(zip(formula.numbers, free, strict=True))
             _, addresses = planned(formula, inputs, outputs, axis, numbers)
@@ -447,7 +447,7 @@ def test_one_runner_serves_other_strides() -> None:
     for shape, axis, how in (
         ((20, 70), 1, "apart"), ((20, 200), 1, "transposed"), ((5, 3), 0, "misaligned"), ((2, 3, 4, 3, 2, 5), 2, "backwards"),
     ):  # fmt: skip
-        inputs, outputs, numbers = made(formula, shape, axis, np.float32)
+        inputs, outputs, numbers = drawn(formula, shape, axis, np.float32)
         inputs = [_laid(array, how) for array in inputs]
         plan, addresses = planned(formula, inputs, outputs, axis, numbers)
         run = run or kernel_of(formula).dynamic_strides(plan)
@@ -470,7 +470,7 @@ def threads() -> Iterator[None]:
 def test_threads_compute_the_same_bits() -> None:
     formula = ROW_FORMULAS["softmax"]
     for shape, axis in (((300, 999), 1), ((3, 700, 100), 1), ((5000, 7), 1), ((5, 60000), 1)):
-        (x,), (out,), _ = made(formula, shape, axis, np.float32)
+        (x,), (out,), _ = drawn(formula, shape, axis, np.float32)
         bits = set()
         for many in (1, 2, 5):
             openaclnn.set_num_threads(many)
@@ -485,7 +485,7 @@ def test_steps_of_cross_entropy_are_its_loss_and_gradient(smooths: bool) -> None
     """Against the losses' definition in float64."""
     formula = ROW_FORMULAS["cross_entropy_weighted_step"]
     for shape in ((12, 7), (9, 200)):
-        (x, target, weight, share), outputs, numbers = made(formula, shape, 1, np.float32)
+        (x, target, weight, share), outputs, numbers = drawn(formula, shape, 1, np.float32)
         weight = np.abs(weight)
         smoothing = numbers["smoothing"] = 0.25 if smooths else 0.0
         numbers["smooths"] = smooths

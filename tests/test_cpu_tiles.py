@@ -41,8 +41,8 @@ def weighted_sum(inputs: int, constants: int, single: Sequence[int]) -> int:
     """A flat kernel: the sum of all constants, plus each input as often as its place says."""
 
     def emit(code: Code, arguments: Sequence[Value]) -> None:
-        given, start, stop = arguments
-        words = code.slots(given).at(1)
+        slots, start, stop = arguments
+        words = code.slots(slots).at(1)
         total = code.integer(0)
         for place in range(constants):
             total = total + words.read(place)
@@ -74,9 +74,9 @@ def check(inputs: Sequence[Any], output: Any, constants: Sequence[int]) -> None:
 @pytest.mark.parametrize("shape", [SHAPE, (40, 90, 7)])
 def test_any_number_of_operands(count: int, shape: tuple[int, ...]) -> None:
     rng = np.random.default_rng(count)
-    given = views(rng, shape)
-    for turn in range(0, len(given), 2):
-        inputs = [given[(turn + place) % len(given)] for place in range(count)]
+    arrays = views(rng, shape)
+    for turn in range(0, len(arrays), 2):
+        inputs = [arrays[(turn + place) % len(arrays)] for place in range(count)]
         outputs = [np.zeros(shape, np.float32), np.zeros((*shape[:-1], 2 * shape[-1]), np.float32)]
         for output in (outputs[0], outputs[1][:, :, ::2]):
             check(inputs, output, [3, -1])

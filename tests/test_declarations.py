@@ -109,7 +109,7 @@ def test_a_formula_without_its_mark_is_told(monkeypatch: pytest.MonkeyPatch) -> 
     """Of whatever operator: its plan's formulas are functions again."""
     for operator in declare.registry():
         taken = operator.plan.__globals__
-        names = [name for name, own in taken.items() if isinstance(own, Formula)]
+        names = [name for name, value in taken.items() if isinstance(value, Formula)]
         for name in names:
             monkeypatch.setitem(taken, name, taken[name].function)
         told = [name for name in names if name in operator.plan.__code__.co_names]
@@ -141,11 +141,13 @@ def test_two_operators_of_one_name_are_refused() -> None:
 def test_free_numbers_have_the_name_of_option_and_keyword() -> None:
     """Or another call of the kind would be computed with the numbers of this one."""
     tensor, free = Tensor((2, 3), FLOAT, base=4096), (Free("max"),)
-    own, told = ("self", tensor), r"expected one of the plan's numbers \(high\), got max"
+    operand, told = ("self", tensor), r"expected one of the plan's numbers \(high\), got max"
     with pytest.raises(TypeError, match=told):
-        elementwise_plan("aclnnClamp", "clamp", FLOAT, [own], own, {"high": 1.0}, free=free)
+        elementwise_plan("aclnnClamp", "clamp", FLOAT, [operand], operand, {"high": 1.0}, free=free)
     with pytest.raises(TypeError, match=told):
-        reduced_plan("aclnnClamp", "clamp", FLOAT, [own], own, (2, 3), {"high": 1.0}, "sum", free)
+        reduced_plan(
+            "aclnnClamp", "clamp", FLOAT, [operand], operand, (2, 3), {"high": 1.0}, "sum", free
+        )
     with pytest.raises(TypeError, match=r"an option's Python name \(min, max\), got high"):
         _derivation(("min", "max"), 0, ("high",), (Free("high"),), (float, float))
 

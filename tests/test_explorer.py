@@ -42,8 +42,8 @@ names = pytest.mark.parametrize("operator", families(OPERATORS), ids=lambda o: o
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Explorer]:
-    with serving() as found:
-        yield found
+    with serving() as explorer:
+        yield explorer
 
 
 def first_tensor(operator: Operator) -> str:
@@ -108,7 +108,7 @@ def test_samples_are_computed(server: Explorer, operator: Operator) -> None:
         expected: Any = [each.expected] if len(written) == 1 else each.expected
         assert [out["name"] for out in told["values"]["outputs"]] == written[: len(expected)]
         for out, known in zip(told["values"]["outputs"], expected, strict=True):
-            near = 1e-3 if FLOAT16 in [own[0] for own in each.arguments.values() if isinstance(own, tuple)] else 1e-5  # fmt: skip
+            near = 1e-3 if FLOAT16 in [argument[0] for argument in each.arguments.values() if isinstance(argument, tuple)] else 1e-5  # fmt: skip
             np.testing.assert_allclose(numbers(out), np.asarray(known), rtol=near, atol=1e-6)
         assert all(told["code"][language]["text"] for language in ("c++", "c", "python"))
 
@@ -146,8 +146,8 @@ def test_mistakes_are_told(server: Explorer, operator: Operator) -> None:
     for mistake in mistakes:
         if mistake.pointers != (True, True):
             continue  # which the page always gives
-        given = sound() | mistake.change
-        told = call(server, operator, {name: as_sent(value) for name, value in given.items()})
+        arguments = sound() | mistake.change
+        told = call(server, operator, {name: as_sent(value) for name, value in arguments.items()})
         assert (told["status"], told["parameter"]) == (mistake.status, mistake.parameter), told
         assert told["values"] is None
         states = [check["state"] for check in told["checks"]]
@@ -193,8 +193,10 @@ def test_huge_tensors_are_only_checked(server: Explorer, operator: Operator) -> 
 
 def test_values_are_drawn_by_the_seed(server: Explorer) -> None:
     tensor = {"dtype": "BFLOAT16", "shape": "3x4", "strides": "1,3"}
-    given = {"gradOutput": tensor, "selfOrResult": tensor, "alpha": "nan"}
-    one, same, other = (call(server, "elu_backward", given, seed=s)["values"] for s in (1, 1, 2))
+    arguments = {"gradOutput": tensor, "selfOrResult": tensor, "alpha": "nan"}
+    one, same, other = (
+        call(server, "elu_backward", arguments, seed=s)["values"] for s in (1, 1, 2)
+    )
     assert one == same != other
     read = {each["name"]: numbers(each) for each in one["inputs"]}
     exact = openaclnn.find_operator("elu_backward").oracle(
@@ -206,9 +208,9 @@ def test_values_are_drawn_by_the_seed(server: Explorer) -> None:
 
 def test_targets_beyond_the_classes_are_told(server: Explorer) -> None:
     operator = openaclnn.find_operator("nll_loss2d_backward")
-    given = sample(operator)
-    given["target"] = given["target"] | {"values": "2, 3, 9"}
-    told = call(server, operator, given)
+    arguments = sample(operator)
+    arguments["target"] = arguments["target"] | {"values": "2, 3, 9"}
+    told = call(server, operator, arguments)
     assert told["status"] == 0
     assert "target" in told["no_values"]
 
@@ -246,8 +248,8 @@ def test_code_is_of_that_very_call(server: Explorer, tmp_path: Path, kind: str) 
         source = tmp_path / f"program{suffix}"
         source.write_text(told["code"][language]["text"])
         program = compile_program(source, tmp_path / f"program_{language}")
-        made = subprocess.run([program], capture_output=True, text=True, check=False)
-        ran.append((made.returncode, made.stderr, made.stdout))
+        completed = subprocess.run([program], capture_output=True, text=True, check=False)
+        ran.append((completed.returncode, completed.stderr, completed.stdout))
     for status, complaint, printed in ran:
         if told["status"]:
             assert status == 1
@@ -374,18 +376,23 @@ def test_the_page_needs_nothing_from_outside(server: Explorer) -> None:
 def test_foreign_hosts_and_origins(server: Explorer) -> None:
     """A page elsewhere whose name leads here, or that sends requests here, gets nothing."""
     port = server.server_port
-    own = f"127.0.0.1:{port}"
+    address = f"127.0.0.1:{port}"
     for host in ("evil.example", f"evil.example:{port}", "127.0.0.1", f"127.0.0.1:{port + 1}", ""):
         for path in ("/", "/api/declared"):
             status, told, _ = ask(server, "GET", path, headers={"Host": host})
             assert (status, "no other name" in told["error"]) == (403, True), host
     body = json.dumps({"operator": OPERATORS[0].name})
-    for origin in ("http://evil.example", "null", f"https://{own}", f"http://{own}.evil.example"):
+    for origin in (
+        "http://evil.example",
+        "null",
+        f"https://{address}",
+        f"http://{address}.evil.example",
+    ):
         status, told, _ = ask(server, "POST", "/api/call", body, JSON | {"Origin": origin})
         assert (status, told["error"]) == (403, "other pages are not served"), origin
     for site in ("cross-site", "same-site"):
         assert ask(server, "GET", "/api/declared", headers={"Sec-Fetch-Site": site})[0] == 403
-    for host in (own, f"localhost:{port}"):
+    for host in (address, f"localhost:{port}"):
         headers = {"Host": host, "Origin": f"http://{host}", "Sec-Fetch-Site": "same-origin"}
         assert ask(server, "POST", "/api/call", body, JSON | headers)[0] == 200
     assert ask(server, "POST", "/api/call", body, {"Content-Type": "text/plain"})[0] == 415
@@ -644,10 +651,10 @@ def test_the_command_starts_and_stops(flags: list[str]) -> None:
         told = process.stdout.readline()
         if flags:
             told += process.stdout.readline()
-        found = re.search(r"http://127\.0\.0\.1:(\d+)/", told)
-        assert found is not None, told
-        with socket.create_connection(("127.0.0.1", int(found[1]))) as kept:
-            kept.sendall(f"GET / HTTP/1.1\r\nHost: 127.0.0.1:{found[1]}\r\n\r\n".encode())
+        match = re.search(r"http://127\.0\.0\.1:(\d+)/", told)
+        assert match is not None, told
+        with socket.create_connection(("127.0.0.1", int(match[1]))) as kept:
+            kept.sendall(f"GET / HTTP/1.1\r\nHost: 127.0.0.1:{match[1]}\r\n\r\n".encode())
             assert kept.recv(15) == b"HTTP/1.1 200 OK"
             os.kill(process.pid, signal.SIGINT)  # while a connection is open
             out, err = process.communicate(timeout=20)

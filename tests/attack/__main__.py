@@ -92,23 +92,23 @@ def main() -> int:
     )
     parser.add_argument("--steps", type=int, default=STEPS)
     parser.add_argument("--round", type=int)
-    given = parser.parse_args()
-    if given.round is not None:
-        return one_round(given.round, given.steps)
-    end, seed, total, faults = time.monotonic() + given.seconds, given.seed, Counter[str](), 0
-    print(f"attack: seed {seed}, {given.seconds:.0f} s", flush=True)
+    options = parser.parse_args()
+    if options.round is not None:
+        return one_round(options.round, options.steps)
+    end, seed, total, faults = time.monotonic() + options.seconds, options.seed, Counter[str](), 0
+    print(f"attack: seed {seed}, {options.seconds:.0f} s", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         program = build_program(Path(folder))
         while time.monotonic() < end:
             for fault, counts in (
-                run_round(seed, given.steps, 600), run_program(program, seed, given.steps, 600),
+                run_round(seed, options.steps, 600), run_program(program, seed, options.steps, 600),
             ):  # fmt: skip
                 total += counts
                 if fault:
                     faults += 1
                     print(fault, flush=True)
             seed += 1
-    print(f"attack: {seed - given.seed} rounds, {faults} faults;", dict(total), flush=True)
+    print(f"attack: {seed - options.seed} rounds, {faults} faults;", dict(total), flush=True)
     return 1 if faults else 0
 
 

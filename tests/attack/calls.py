@@ -51,9 +51,9 @@ class Interrupt(Exception):  # noqa: N818
 @functools.cache
 def cases(operator: Operator, dtype: DType) -> list[dict[str, Any]]:
     """The operator's own cases of a size that leaves time for many."""
-    found = cases_of(operator, np.random.default_rng(5), dtype)
+    drawn = cases_of(operator, np.random.default_rng(5), dtype)
     return [
-        case for case in found
+        case for case in drawn
         if all(value.size <= 700 for value in case.values() if isinstance(value, np.ndarray))
     ]  # fmt: skip
 
@@ -95,7 +95,7 @@ class Attack:
         rng, memory = self.rng, Memory()
         operator = openaclnn.registry()[int(rng.integers(len(openaclnn.registry())))]
         strange = float(rng.choice([0.0, 0.0, 0.1, 0.4]))
-        made: dict[str, Any] = {}
+        keywords: dict[str, Any] = {}
         for name, value in sound(rng, operator).items():
             if isinstance(value, np.ndarray):
                 if (
@@ -106,33 +106,33 @@ class Attack:
                 ):
                     value = value.copy()
                     value.flat[0] = int(rng.choice([-1, 10**6]))
-                made[name] = dressed(rng, value, memory, strange)
+                keywords[name] = dressed(rng, value, memory, strange)
             else:
                 odd = rng.random() < strange / 3
-                made[name] = ODD[int(rng.integers(len(ODD)))] if odd else value
+                keywords[name] = ODD[int(rng.integers(len(ODD)))] if odd else value
         if not operator.output.in_place:
-            made["out"] = self.output(operator, made, memory, strange)
-        return operator, made, memory
+            keywords["out"] = self.output(operator, keywords, memory, strange)
+        return operator, keywords, memory
 
     def output(
-        self, operator: Operator, made: dict[str, Any], memory: Memory, strange: float
+        self, operator: Operator, keywords: dict[str, Any], memory: Memory, strange: float
     ) -> Any:
         rng = self.rng
         draw = rng.random()
         if draw < 0.4:
             return None
-        arrays = [own for own in made.values() if type(own) in (np.ndarray, torch.Tensor)]
+        arrays = [array for array in keywords.values() if type(array) in (np.ndarray, torch.Tensor)]
         if draw < 0.5 and arrays:  # in place, or partly so
             chosen = arrays[int(rng.integers(len(arrays)))]
             if type(chosen) is np.ndarray and chosen.ndim and rng.random() < 0.3:
                 return chosen[::-1]
             return chosen
         try:
-            places = places_of(operator, made)
+            places = places_of(operator, keywords)
         except openaclnn.AclnnError:
             return None if draw < 0.8 else np.empty(3, np.float32)
-        given = tuple(self.place(*own, memory, strange) for own in places.values())
-        return given[0] if operator.result_type is None else given
+        outputs = tuple(self.place(*place, memory, strange) for place in places.values())
+        return outputs[0] if operator.result_type is None else outputs
 
     def place(self, shape: tuple[int, ...], dtype: DType, memory: Memory, strange: float) -> Any:
         """Memory for one output."""
@@ -143,30 +143,30 @@ class Attack:
 
     # What is expected of a call.
 
-    def plain_call(self, operator: Operator, made: dict[str, Any], memory: Memory) -> None:
+    def plain_call(self, operator: Operator, keywords: dict[str, Any], memory: Memory) -> None:
         """A call that is right, or refused, and writes nothing but its output."""
         function = getattr(openaclnn, operator.python_name)
-        self.last = operator, made, memory
+        self.last = operator, keywords, memory
         exact: dict[str, Any] | None
         try:
-            exact = operator.reference_arguments(**made)
+            exact = operator.reference_arguments(**keywords)
             exact_error = None
         except openaclnn.AclnnError as error:
             exact, exact_error = None, error
-        plan = openaclnn.explain(operator, **made).plan
+        plan = openaclnn.explain(operator, **keywords).plan
         memory.buffers = [(buffer, buffer.copy()) for buffer, _ in memory.buffers]
         try:
-            got = function(**made)
+            got = function(**keywords)
         except openaclnn.AclnnError as error:
             self.refused(error, operator)
             stray = error.expected.startswith("class indices")
-            written = written_by(operator, made) if stray else []
+            written = written_by(operator, keywords) if stray else []
             if memory.changed(written):
                 raise Fault(f"{operator.name} refused with {error} and wrote") from error
             return
         if exact is None:
             raise Fault(f"{operator.name} was accepted, where the oracle said {exact_error}")
-        if memory.changed(written_by(operator, made)):
+        if memory.changed(written_by(operator, keywords)):
             raise Fault(f"{operator.name} wrote outside its outputs")
         self.counts["right"] += 1
         assert plan is not None
@@ -179,9 +179,9 @@ class Attack:
         )
         several = got if operator.result_type is not None else (got,)
         results = []
-        for parameter, own in zip(operator.outputs, several, strict=True):
-            values = None if own is None else to_numpy(own)
-            if own is not None and values is None:
+        for parameter, output in zip(operator.outputs, several, strict=True):
+            values = None if output is None else to_numpy(output)
+            if output is not None and values is None:
                 return
             # What the caller gave stays there whether it is computed or not.
             if values is not None and (parameter.name in written or not values.size):
@@ -206,18 +206,18 @@ class Attack:
     def again(self) -> None:
         """The same objects, after something happened to one of them."""
         assert self.last is not None
-        operator, made, memory = self.last
-        made = dict(made)
-        name = str(self.rng.choice([*made]))
-        change(self.rng, made, name)
+        operator, keywords, memory = self.last
+        keywords = dict(keywords)
+        name = str(self.rng.choice([*keywords]))
+        change(self.rng, keywords, name)
         self.counts["again"] += 1
         with torch.no_grad():
-            self.plain_call(operator, made, memory)
+            self.plain_call(operator, keywords, memory)
 
     def two_phases(self) -> None:
-        operator, made, memory = self.drawn()
+        operator, keywords, memory = self.drawn()
         rng = self.rng
-        arguments = phase_one(operator, made)
+        arguments = phase_one(operator, keywords)
         memory.buffers = [(buffer, buffer.copy()) for buffer, _ in memory.buffers]
         first = getattr(aclnn, f"{operator.name}GetWorkspaceSize")
         status, _, executor = first(*arguments)
@@ -232,7 +232,7 @@ class Attack:
         if rng.random() < 0.3:
             self.status(aclnn.aclDestroyAclOpExecutor(executor))
         self.status(acl.aclrtSynchronizeStream(None))
-        if memory.changed(written_by(operator, made)):
+        if memory.changed(written_by(operator, keywords)):
             raise Fault(f"{operator.name} wrote outside its outputs in phase two")
         self.counts["two phases"] += 1
 
@@ -247,44 +247,44 @@ class Attack:
         if not served():
             enable()
         got, known, room = draw_overridden(self.rng)
-        for own, exact in zip(got, known, strict=True):
-            if own.shape != exact.shape or not torch.allclose(
-                own.double(), exact, atol=room, rtol=room, equal_nan=True
+        for tensor, exact in zip(got, known, strict=True):
+            if tensor.shape != exact.shape or not torch.allclose(
+                tensor.double(), exact, atol=room, rtol=room, equal_nan=True
             ):
-                raise Fault(f"{own} in PyTorch's place, {exact} by PyTorch")
+                raise Fault(f"{tensor} in PyTorch's place, {exact} by PyTorch")
         self.counts["overridden"] += 1
 
     def short_of_memory(self, scarce: Scarce) -> None:
         """The last call again, on the fast path alone, with too little memory for one of Python's objects: NumPy does not stand
         that everywhere."""
         assert self.last is not None
-        operator, made, memory = self.last
+        operator, keywords, memory = self.last
         function = getattr(openaclnn, operator.python_name)
-        whole = inspect.signature(function).bind(**made)
+        whole = inspect.signature(function).bind(**keywords)
         whole.apply_defaults()
         road = function.__globals__["_cache"]
-        given = *road._arrays_of(whole.arguments), *road._options_of(whole.arguments), None
-        if operator.output.in_place or road.call(*given) is NotImplemented:
+        arguments = *road._arrays_of(whole.arguments), *road._options_of(whole.arguments), None
+        if operator.output.in_place or road.call(*arguments) is NotImplemented:
             return
         for number in range(20):
             try:
                 with scarce.at(number):
-                    road.call(*given)
+                    road.call(*arguments)
             except (MemoryError, RuntimeError, SystemError):
                 self.counts["short of memory"] += 1
-        self.plain_call(operator, made, memory)
+        self.plain_call(operator, keywords, memory)
 
     def interrupted(self) -> None:
         """Signals whose handler raises, while the last call is repeated."""
         assert self.last is not None
-        operator, made, memory = self.last
+        operator, keywords, memory = self.last
         function = getattr(openaclnn, operator.python_name)
 
         def handler(*_: Any) -> None:
             raise Interrupt
 
         try:
-            function(**made)  # what must be compiled is
+            function(**keywords)  # what must be compiled is
         except openaclnn.AclnnError:
             return
         before = signal.signal(signal.SIGALRM, handler)
@@ -292,7 +292,7 @@ class Attack:
             signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0007)
             for _ in range(60):
                 try:
-                    function(**made)
+                    function(**keywords)
                 except Interrupt:
                     self.counts["interrupted"] += 1
         except Interrupt:
@@ -305,7 +305,7 @@ class Attack:
                     break
                 except Interrupt:
                     continue
-        self.plain_call(operator, made, memory)
+        self.plain_call(operator, keywords, memory)
 
     def forked(self) -> None:
         """A child that calls too, and ends by itself."""
@@ -326,32 +326,32 @@ class Attack:
         self.counts["forked"] += 1
 
 
-def written_by(operator: Operator, made: dict[str, Any]) -> list[Any]:
+def written_by(operator: Operator, keywords: dict[str, Any]) -> list[Any]:
     """What a call may write of what it was given."""
-    out = made[operator.output.python_name]
-    given = out if type(out) is tuple else (out,)
-    return [own for own in given if own is not None]
+    out = keywords[operator.output.python_name]
+    outputs = out if type(out) is tuple else (out,)
+    return [output for output in outputs if output is not None]
 
 
-def phase_one(operator: Operator, made: dict[str, Any]) -> list[Any]:
+def phase_one(operator: Operator, keywords: dict[str, Any]) -> list[Any]:
     """A plain call's arguments in C order."""
-    out = made.get("out")
+    out = keywords.get("out")
     several = out if type(out) is tuple else (out,) * len(operator.outputs)
     places = dict(zip((p.name for p in operator.outputs), several, strict=True))
-    apart = {name: own for name, own in places.items() if not operator[name].in_place}
+    apart = {name: place for name, place in places.items() if not operator[name].in_place}
     return [
-        apart[p.name] if p.name in apart else made.get(p.python_name, p.default)
+        apart[p.name] if p.name in apart else keywords.get(p.python_name, p.default)
         for p in operator.parameters
     ]
 
 
-def change(rng: np.random.Generator, made: dict[Any, Any], name: Any) -> None:
+def change(rng: np.random.Generator, arguments: dict[Any, Any], name: Any) -> None:
     """Something that programs do between two calls."""
-    value, draw = made[name], int(rng.integers(7))
+    value, draw = arguments[name], int(rng.integers(7))
     if type(value) is tuple:
         each = dict(enumerate(value))
         change(rng, each, draw % len(each))
-        made[name] = tuple(each.values())
+        arguments[name] = tuple(each.values())
     elif type(value) in (torch.Tensor, torch.nn.Parameter):
         try:
             if draw == 0:
@@ -359,7 +359,7 @@ def change(rng: np.random.Generator, made: dict[Any, Any], name: Any) -> None:
             elif draw == 1:
                 value.data = torch.ones(value.shape, dtype=value.dtype)
             elif draw == 2:
-                made[name] = (
+                arguments[name] = (
                     value.detach().clone().t() if value.dim() == 2 else value.detach().clone()
                 )
             elif draw == 3:
@@ -371,25 +371,25 @@ def change(rng: np.random.Generator, made: dict[Any, Any], name: Any) -> None:
     elif type(value) is np.ndarray:
         if draw == 0:
             value.flags.writeable = False
-        elif draw == 1 and value.dtype in [own.numpy for own in FLOATS]:
-            made[name] = as_torch(value)
+        elif draw == 1 and value.dtype in [dtype.numpy for dtype in FLOATS]:
+            arguments[name] = as_torch(value)
         elif draw == 2 and value.flags.c_contiguous and value.flags.owndata:
             value.shape = value.shape[::-1]
         elif draw == 3 and value.dtype.kind in "fi":
-            made[name] = value.astype(
+            arguments[name] = value.astype(
                 rng.choice([np.float16, np.float32, ml_dtypes.bfloat16, np.int32])
             )
         elif draw == 4:
-            made[name] = np.array(value[..., ::-1] if value.ndim else value)
+            arguments[name] = np.array(value[..., ::-1] if value.ndim else value)
         elif draw == 5:
-            made[name] = HONEST["frozen"](rng, value)
+            arguments[name] = HONEST["frozen"](rng, value)
         elif draw == 6:
             with contextlib.suppress(ValueError):  # it is not its own, or in use
                 value.resize(int(rng.integers(1, 9)), refcheck=False)
     elif type(value) is float:
-        made[name] = value * 2
+        arguments[name] = value * 2
     elif draw == 0 and name != "out":
-        made[name] = ODD[int(rng.integers(len(ODD)))]
+        arguments[name] = ODD[int(rng.integers(len(ODD)))]
 
 
 def to_numpy(got: Any) -> Array | None:
@@ -406,21 +406,21 @@ def to_numpy(got: Any) -> Array | None:
 
 def beside(seed: int, count: int, steps: int) -> Counter[str]:
     """Several attackers at once."""
-    attackers = [Attack(seed + 7919 * own, alone=False) for own in range(count)]
+    attackers = [Attack(seed + 7919 * number, alone=False) for number in range(count)]
     faults: list[BaseException] = []
 
-    def work(own: Attack) -> None:
+    def work(attacker: Attack) -> None:
         try:
             for _ in range(steps):
-                own.step()
+                attacker.step()
         except BaseException as error:
             faults.append(error)
 
-    threads = [threading.Thread(target=work, args=(own,)) for own in attackers]
+    threads = [threading.Thread(target=work, args=(attacker,)) for attacker in attackers]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     if faults:
         raise faults[0]
-    return sum((own.counts for own in attackers), Counter())
+    return sum((attacker.counts for attacker in attackers), Counter())

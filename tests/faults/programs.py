@@ -16,7 +16,7 @@ from openaclnn.runtime.memory import find_allocation, used_bytes
 
 __all__ = ["WORDS", "Wrong", "run_program"]
 
-STATUSES = {int(own) for own in (*Status, *AclError)}
+STATUSES = {int(status) for status in (*Status, *AclError)}
 ODD: tuple[Any, ...] = (
     None,
     0,
@@ -84,7 +84,9 @@ class Program:
         draw = self.byte()
         if draw < 60:
             return self.array
-        blocks = [find_allocation(own) for own in self.kinds["memory"] + self.kinds["pinned"]]
+        blocks = [
+            find_allocation(pointer) for pointer in self.kinds["memory"] + self.kinds["pinned"]
+        ]
         held = [block for block in blocks if block is not None]
         if not held or draw > 245:
             return draw
@@ -204,9 +206,9 @@ class Program:
         strides = None if self.byte() < 200 else tuple(self.byte() % 7 - 1 for _ in shape)
         storage = shape if self.byte() < 240 else self.odd()
         memory = self.handle("memory")
-        made = acl.aclCreateTensor(shape, dtype, strides, self.byte() // 60, 2, storage, memory)
-        if made is not None:
-            self.kinds["tensor"].append(made)
+        tensor = acl.aclCreateTensor(shape, dtype, strides, self.byte() // 60, 2, storage, memory)
+        if tensor is not None:
+            self.kinds["tensor"].append(tensor)
 
     def first_phase(self) -> None:
         operators = registry()

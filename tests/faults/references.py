@@ -41,7 +41,7 @@ def _libraries() -> Iterator[tuple[str, Callable[[Any], Any], list[Any]]]:
     with contextlib.suppress(ImportError):
         import torch
 
-        dtypes = [own for own in vars(torch).values() if isinstance(own, torch.dtype)]
+        dtypes = [value for value in vars(torch).values() if isinstance(value, torch.dtype)]
         yield "PyTorch", to_torch, [torch.Tensor, torch.strided, *dtypes]
 
 
@@ -57,24 +57,24 @@ def _of(
 ) -> Iterator[tuple[str, Callable[[], Any], list[Any]]]:
     work = operator.workloads
     variant = next(iter(work.VARIANTS))
-    made = work.make(np.random.default_rng(5), FLOAT, SMALL[work.PATTERN], variant)
-    places = list(places_for(operator, made))
-    arrays = {name: convert(own) if isinstance(own, np.ndarray) else own for name, own in made.items()}  # fmt: skip
-    outs = [convert(own) for own in places]
+    inputs = work.make(np.random.default_rng(5), FLOAT, SMALL[work.PATTERN], variant)
+    places = list(places_for(operator, inputs))
+    arrays = {name: convert(value) if isinstance(value, np.ndarray) else value for name, value in inputs.items()}  # fmt: skip
+    outs = [convert(place) for place in places]
     out: Any = outs[0] if operator.result_type is None else tuple(outs)
     function = plain(operator)
     yield "a result", lambda: function(**arrays), [*arrays.values()]
-    for what, changed in [("", {}), *_mistakes(operator, made, convert)]:
-        given = arrays | changed
+    for what, changed in [("", {}), *_mistakes(operator, inputs, convert)]:
+        arguments = arrays | changed
         refused = f" with {what}" if what else ""
-        yield f"an output{refused}", _plain(function, given, out), [*given.values(), *outs]
-        if set(given) <= {parameter.python_name for parameter in operator.parameters}:
-            ordered = in_c_order(operator, given, out)
-            yield f"two phases{refused}", _phases(operator, ordered), [*given.values(), *outs]
+        yield f"an output{refused}", _plain(function, arguments, out), [*arguments.values(), *outs]
+        if set(arguments) <= {parameter.python_name for parameter in operator.parameters}:
+            ordered = in_c_order(operator, arguments, out)
+            yield f"two phases{refused}", _phases(operator, ordered), [*arguments.values(), *outs]
     if convert(places[0]) is places[0]:  # PyTorch has no tensors that are read alone
-        locked = [own.copy() for own in places]
-        for own in locked:
-            own.flags.writeable = False
+        locked = [place.copy() for place in places]
+        for array in locked:
+            array.flags.writeable = False
         sealed: Any = locked[0] if operator.result_type is None else tuple(locked)
         if not operator.output.in_place:
             yield "an output that is read alone", _plain(function, arrays, sealed), locked
@@ -82,21 +82,25 @@ def _of(
 
 
 def _mistakes(
-    operator: Operator, made: dict[str, Any], convert: Callable[[Any], Any]
+    operator: Operator, inputs: dict[str, Any], convert: Callable[[Any], Any]
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Options that are no numbers or too large, tensors that the last check refuses."""
     options = [
-        own for own in operator.parameters if not own.is_tensor and own.kind is not Kind.OUTPUT
+        parameter
+        for parameter in operator.parameters
+        if not parameter.is_tensor and parameter.kind is not Kind.OUTPUT
     ]
-    numbers = [own.python_name for own in options if not own.choices]
+    numbers = [parameter.python_name for parameter in options if not parameter.choices]
     if numbers:
         yield "NaN", {numbers[-1]: math.nan}
         yield "a huge number", {numbers[-1]: 1 << 80}
-    if "target" in made and made["target"].dtype.kind == "i":
-        stray = made["target"].copy()
+    if "target" in inputs and inputs["target"].dtype.kind == "i":
+        stray = inputs["target"].copy()
         stray.flat[-1] = 99
         yield "a stray target", {"target": convert(stray)}
-    *_, (last, array) = [(name, own) for name, own in made.items() if isinstance(own, np.ndarray)]
+    *_, (last, array) = [
+        (name, value) for name, value in inputs.items() if isinstance(value, np.ndarray)
+    ]
     if not operator.output.in_place or last != operator.output.python_name:
         yield "another dtype", {last: convert(array.astype(np.complex64))}
         yield "another shape", {last: convert(np.zeros((2, 3, 5, 7, 9), array.dtype))}
@@ -147,9 +151,9 @@ def growth(call: Callable[[], Any], values: list[Any], calls: int = CALLS) -> di
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="faults references")
     parser.add_argument("--operator", action="append")
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     acl.aclrtSetDevice(0)
-    operators = [own for own in openaclnn.registry() if not given.operator or own.python_name in given.operator]  # fmt: skip
+    operators = [operator for operator in openaclnn.registry() if not options.operator or operator.python_name in options.operator]  # fmt: skip
     tried = bad = 0
     for operator in operators:
         for name, call, values in kinds(operator):

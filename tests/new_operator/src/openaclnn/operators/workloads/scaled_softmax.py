@@ -19,17 +19,17 @@ def make(rng: np.random.Generator, dtype: DType, shape: tuple[int, ...], variant
     return {"self": normal(rng, dtype, shape), **VARIANTS[variant]}
 
 
-def torch_peers(torch: Any, given: Mapping[str, Any], out: Any) -> Peers:
+def torch_peers(torch: Any, values: Mapping[str, Any], out: Any) -> Peers:
     """PyTorch's function of the product, in both ways."""
-    x, scale, dim = given["self"], given.get("scale", 1.0), given.get("dim", -1)
+    x, scale, dim = values["self"], values.get("scale", 1.0), values.get("dim", -1)
     return {
         "torch": lambda: torch.softmax(x * scale, dim),
         "torch out=": lambda: torch.softmax(x * scale, dim, out=out),
     }
 
 
-def torch_formula(torch: Any, given: Mapping[str, Any]) -> Any:
+def torch_formula(torch: Any, values: Mapping[str, Any]) -> Any:
     """The formula as an expression."""
-    x, dim = given["self"].float() * given.get("scale", 1.0), given.get("dim", -1)
+    x, dim = values["self"].float() * values.get("scale", 1.0), values.get("dim", -1)
     powers = torch.exp(x - x.amax(dim, keepdim=True))
-    return (powers / powers.sum(dim, keepdim=True)).to(given["self"].dtype)
+    return (powers / powers.sum(dim, keepdim=True)).to(values["self"].dtype)
