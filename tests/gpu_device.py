@@ -45,8 +45,8 @@ def find(name: str) -> Operator:
 
 
 def torch_dtype(dtype: DType) -> torch.dtype:
-    found: torch.dtype = getattr(torch, dtype.torch_name)
-    return found
+    kind: torch.dtype = getattr(torch, dtype.torch_name)
+    return kind
 
 
 def to_device(value: Any) -> Any:
@@ -106,13 +106,13 @@ def on_device(arguments: Arguments) -> Arguments:
 
 def plan_of(operator: Operator, arguments: Arguments) -> tuple[Plan, list[int]]:
     """The plan of a plain call with `out`, and its addresses: what `prepare` and its runner take."""
-    given = {
+    values = {
         p.python_name: arguments.get(p.python_name, None if p.default is REQUIRED else p.default)
         for group in operator.plain_parameters
         for p in group
     }
-    given["out"] = arguments["out"]
-    call = bind_plain(operator, given, current_product())
+    values["out"] = arguments["out"]
+    call = bind_plain(operator, values, current_product())
     assert call[operator.output.name] is not AUTO
     plan = operator.plan(call)
     return plan, [call.tensor(o.parameter).address for o in (*plan.inputs, plan.output)]
@@ -208,17 +208,17 @@ def run_formula(
     function: Callable[..., Any], inputs: list[torch.Tensor], out: torch.Tensor, numbers: Arguments
 ) -> None:
     """A formula that no operator has, on the engine alone."""
-    made = described(function)
-    tensors = [(f"t{number}", as_tensor(own)) for number, own in enumerate([*inputs, out])]
+    formula = described(function)
+    tensors = [(f"t{number}", as_tensor(operand)) for number, operand in enumerate([*inputs, out])]
     compute = tensors[-1][1].dtype
-    FORMULAS[made.name] = made
+    FORMULAS[formula.name] = formula
     try:
-        plan = elementwise_plan("aclnn", made.name, compute, tensors[:-1], tensors[-1], numbers)
+        plan = elementwise_plan("aclnn", formula.name, compute, tensors[:-1], tensors[-1], numbers)
         addresses = tuple(tensor.address for _, tensor in tensors)
         assert gpu.declines(plan) is None
         assert gpu.prepare(plan)(addresses, torch.cuda.current_stream().cuda_stream) == 0
     finally:
-        del FORMULAS[made.name]
+        del FORMULAS[formula.name]
 
 
 @dtypes
@@ -229,12 +229,12 @@ def test_formulas_have_numpy_s_bits(flipped: bool, layout: str, dtype: DType) ->
     rng = np.random.default_rng(5)
     numbers = {name: np.full(1, value, np.float32) for name, value in NUMBERS.items()}
     for function in (four_and_six, one_and_none):
-        made = described(function)
-        host = [rng.normal(size=(130, 900)).astype(dtype.numpy) for _ in made.values]
-        options: Arguments = {name: numbers[name] for name in made.numbers}
-        options |= dict.fromkeys(made.switches, flipped)
-        expected = function(*(own.astype(np.float32) for own in host), **options)
-        inputs = [placed(to_device(own), layout)[0] for own in host]
+        formula = described(function)
+        host = [rng.normal(size=(130, 900)).astype(dtype.numpy) for _ in formula.values]
+        options: Arguments = {name: numbers[name] for name in formula.numbers}
+        options |= dict.fromkeys(formula.switches, flipped)
+        expected = function(*(array.astype(np.float32) for array in host), **options)
+        inputs = [placed(to_device(array), layout)[0] for array in host]
         out, _ = placed(torch.zeros_like(inputs[0]), LAYOUTS[-1 - LAYOUTS.index(layout)])
         run_formula(function, inputs, out, {**NUMBERS, "flipped": flipped})
         got = to_host(out)
@@ -251,9 +251,9 @@ def test_formulas_have_numpy_s_bits(flipped: bool, layout: str, dtype: DType) ->
 def test_words_within_3_ulps(function: Callable[..., Any]) -> None:
     for low, high in RANGES[function]:
         x = np.linspace(low, high, 200_001).astype(np.float32)
-        given = to_device(x)
-        out = torch.zeros_like(given)
-        run_formula(function, [given], out, {})
+        operand = to_device(x)
+        out = torch.zeros_like(operand)
+        run_formula(function, [operand], out, {})
         assert_within_3_ulps(function, x, to_host(out))
 
 
@@ -261,7 +261,7 @@ def test_fma_rounds_once() -> None:
     x, y = np.float32([1 + 2.0**-12, 3.0]), np.float32([1 + 2.0**-12, 5.0])
     z = np.float32([-1 - 2.0**-11, -15.0])
     out = torch.zeros(2, device="cuda")
-    run_formula(word_fma, [to_device(own) for own in (x, y, z)], out, {})
+    run_formula(word_fma, [to_device(array) for array in (x, y, z)], out, {})
     np.testing.assert_array_equal(to_host(out), np.float32([2.0**-24, 0.0]))
 
 
@@ -464,16 +464,16 @@ def test_strange_tensors_after_plain_ones() -> None:
     """Whose words do not say what their elements are: never a wrong element."""
     x = torch.randn(12, device="cuda")
 
-    def expect(own: torch.Tensor) -> None:
-        wanted = theirs.elu(own.detach().clone().cpu())
-        torch.testing.assert_close(openaclnn.elu(own).cpu(), wanted, rtol=1e-6, atol=1e-7)
+    def expect(tensor: torch.Tensor) -> None:
+        wanted = theirs.elu(tensor.detach().clone().cpu())
+        torch.testing.assert_close(openaclnn.elu(tensor).cpu(), wanted, rtol=1e-6, atol=1e-7)
 
     for _ in range(3):
-        for own in (x, x[:1], x[3:], x[::2], torch.nn.Parameter(x)):
-            expect(own)
-        for own in (x._neg_view(), x[:1]._neg_view()):
+        for tensor in (x, x[:1], x[3:], x[::2], torch.nn.Parameter(x)):
+            expect(tensor)
+        for tensor in (x._neg_view(), x[:1]._neg_view()):
             with pytest.raises(openaclnn.AclnnError, match="negation"):
-                openaclnn.elu(own)
+                openaclnn.elu(tensor)
         expect(torch._lazy_clone(x))
         with torch.inference_mode():
             expect(x + 1)
@@ -531,8 +531,8 @@ def test_any_size_has_the_bits_of_its_own_plan(operator: Operator, dtype: DType,
             arguments = with_output(operator, dtype, shape, variant)
             if off:  # by one element each
                 arguments = {
-                    name: placed(own, "contiguous")[0] if torch.is_tensor(own) else own
-                    for name, own in arguments.items()
+                    name: placed(value, "contiguous")[0] if torch.is_tensor(value) else value
+                    for name, value in arguments.items()
                 }
             out = arguments["out"]
             plan, addresses = plan_of(operator, arguments)
@@ -549,12 +549,12 @@ OTHER_NUMBERS: dict[str, list[dict[str, Any]]] = {
         {"alpha": 0.5, "scale": 2.0, "input_scale": 0.7}, {"alpha": 1.25}, {"alpha": -0.0, "scale": 1e39},
         {"alpha": 3.0, "input_scale": -0.5},
     ],
-    "beta": [{"beta": own} for own in (0.7, 1.0, 0.0, 2.0, 3.3, 1e-40)],
+    "beta": [{"beta": number} for number in (0.7, 1.0, 0.0, 2.0, 3.3, 1e-40)],
     "label_smoothing": [
         {"ignore_index": -7}, {"ignore_index": 3, "label_smoothing": 0.1}, {"label_smoothing": 0.2, "ignore_index": 2**40},
         {"ignore_index": -(2**40)}, {"label_smoothing": 1.0},
     ],
-    "total_weight": [{"ignore_index": own} for own in (-7, 3, 0, 2**40, -(2**40))],
+    "total_weight": [{"ignore_index": number} for number in (-7, 3, 0, 2**40, -(2**40))],
 }  # fmt: skip
 """By an option that tells the operator."""
 
@@ -566,17 +566,17 @@ def test_any_numbers_have_the_bits_of_the_slow_path(operator: Operator, dtype: D
     shape = {"elementwise": (40, 25), "rows": (60, 13), "pixels": (2, 5, 9, 11)}[
         operator.workloads.PATTERN
     ]
-    several = [own for name, own in OTHER_NUMBERS.items() if name in operator.signature()]
+    several = [choices for name, choices in OTHER_NUMBERS.items() if name in operator.signature()]
     function = getattr(openaclnn, operator.python_name)
     for variant in operator.workloads.VARIANTS:
         arguments = device_arguments(operator, dtype, shape, variant)
         for numbers in ({}, *itertools.chain(*several, *several)):
             if not numbers.keys() <= operator.plain_defaults.keys():
                 continue
-            given = arguments | numbers
-            got = function(**given)
+            inputs = arguments | numbers
+            got = function(**inputs)
             with openaclnn.use_engine("triton"):
-                expected = function(**given)
+                expected = function(**inputs)
             assert torch.equal(got.view(torch.uint8), expected.view(torch.uint8)), (
                 variant,
                 numbers,
@@ -665,12 +665,12 @@ def test_new_layouts_of_many_elements(dtype: DType) -> None:
         x, column, row = drawn(511, rows).t(), drawn(rows, 1), drawn(511)
         wide = drawn(rows, 1022)[:, ::2]
         for a, b in ((x, column), (wide, row), (column, row), (x, wide)):
-            dense = [own.expand(shape).contiguous() for own in (a, b)]
+            dense = [tensor.expand(shape).contiguous() for tensor in (a, b)]
             got = openaclnn.smooth_l1_loss(a, b, reduction="none")
             wanted = openaclnn.smooth_l1_loss(*dense, reduction="none")
             assert torch.equal(got.view(torch.uint8), wanted.view(torch.uint8))
             mean = openaclnn.smooth_l1_loss(a, b)
-            exact = torch.nn.functional.smooth_l1_loss(*[own.double() for own in dense])
+            exact = torch.nn.functional.smooth_l1_loss(*[tensor.double() for tensor in dense])
             torch.testing.assert_close(
                 mean.double(), exact, rtol=5e-3 if kind != torch.float32 else 1e-6, atol=0
             )
@@ -693,8 +693,8 @@ def test_time_of_new_sizes() -> None:
                 for n in range(1040, 2040)
             ]
             arguments = with_output(operator, FLOAT, shapes[-1], variant)
-            plan, own = plan_of(operator, arguments)
-            addresses = tuple(own)
+            plan, address_list = plan_of(operator, arguments)
+            addresses = tuple(address_list)
             run = sized_of(operator, FLOAT, variant)
             costs = {}
             run(addresses, stream, shapes[0], ())
@@ -752,8 +752,8 @@ def device_arguments(
             options["weight"] = 0.5 + torch.rand(classes, device="cuda")
         if "lse_square_scale_for_zloss" in options:
             options["lse_for_zloss"] = normal(rows)
-        own = (rows,) if options["reduction"] == "none" else ()
-        return {"grad_loss": normal(*own), "log_prob": log_prob, "target": target, **options}
+        loss_shape = (rows,) if options["reduction"] == "none" else ()
+        return {"grad_loss": normal(*loss_shape), "log_prob": log_prob, "target": target, **options}
     batch, classes, height, width = shape
     patch = options.pop("patch", 1)
     tall, wide = -(-height // patch), -(-width // patch)
@@ -762,8 +762,8 @@ def device_arguments(
     weight = (0.5 + torch.rand(classes, device="cuda")).to(kind)
     pixels = (batch, height, width) if options["reduction"] == "none" else (1,)
     # Its values are never read: one element, stretched, spares the memory.
-    own_self = torch.zeros((), device="cuda", dtype=kind).expand(shape)
+    stretched = torch.zeros((), device="cuda", dtype=kind).expand(shape)
     return {
-        "grad_output": normal(*pixels), "self": own_self, "target": target.contiguous(),
+        "grad_output": normal(*pixels), "self": stretched, "target": target.contiguous(),
         "weight": weight, "total_weight": weight.float()[target].sum().to(kind).reshape(1), **options,
     }  # fmt: skip

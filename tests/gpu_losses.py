@@ -40,19 +40,19 @@ def to_device(value: Any) -> Any:
 def to_host(results: Any, dtype: DType) -> Any:
     """As arrays again; those of 16 bits as their own dtype."""
     arrays = []
-    for own in each(results):
-        kind = np.float32 if own.dtype == torch.float32 else dtype.numpy
-        arrays.append(own.float().cpu().numpy().astype(kind))
+    for result in each(results):
+        kind = np.float32 if result.dtype == torch.float32 else dtype.numpy
+        arrays.append(result.float().cpu().numpy().astype(kind))
     return tuple(arrays) if isinstance(results, tuple) else arrays[0]
 
 
-def on_device(function: Callable[..., Any], given: dict[str, Any], dtype: DType) -> Any:
-    moved = {name: to_device(value) for name, value in given.items()}
+def on_device(function: Callable[..., Any], arguments: dict[str, Any], dtype: DType) -> Any:
+    moved = {name: to_device(value) for name, value in arguments.items()}
     first = function(**moved)
-    for own, again in zip(each(first), each(function(**moved)), strict=True):
+    for result, again in zip(each(first), each(function(**moved)), strict=True):
         assert (
-            torch.equal(*(each.reshape(-1).view(torch.uint8) for each in (own, again)))
-            or own.isnan().any()
+            torch.equal(*(each.reshape(-1).view(torch.uint8) for each in (result, again)))
+            or result.isnan().any()
         )
     return to_host(first, dtype)
 
@@ -77,23 +77,23 @@ def test_cross_entropy_from_logits(dtype: DType, shape: tuple[int, ...]) -> None
 @pytest.mark.parametrize("name", LOSSES)
 def test_losses(name: str, dtype: DType) -> None:
     operator = openaclnn.find_operator(name)
-    for given in cases_of(operator, np.random.default_rng(7), dtype):
-        got = on_device(getattr(openaclnn, name), given, dtype)
-        assert_matches_oracle(operator, given, got)
+    for arguments in cases_of(operator, np.random.default_rng(7), dtype):
+        got = on_device(getattr(openaclnn, name), arguments, dtype)
+        assert_matches_oracle(operator, arguments, got)
 
 
 def drawn_loss(operator: Any, dtype: DType, draw: Any, turn: int, large: bool) -> dict[str, Any]:
     """Arguments of a loss: sizes and numbers that come up once."""
     work, most = operator.workloads, (2000, 3000, 40) if large else (40, 300, 6)
     sizes = {"elementwise": most[:2], "rows": most[:2], "pixels": (most[2],) * 4}[work.PATTERN]
-    shape = tuple(int(own) for own in draw.integers(2, sizes))
+    shape = tuple(int(size) for size in draw.integers(2, sizes))
     names = [*work.VARIANTS]
-    given = work.make(draw, dtype, shape, names[turn % 3 % len(names)])
-    given |= {own: 1 + turn % 2 for own in ("ignore_index",) if own in operator.signature()}
-    given |= {own: 0.5 + turn / 64 for own in ("beta",) if own in operator.signature()}
+    arguments = work.make(draw, dtype, shape, names[turn % 3 % len(names)])
+    arguments |= {name: 1 + turn % 2 for name in ("ignore_index",) if name in operator.signature()}
+    arguments |= {name: 0.5 + turn / 64 for name in ("beta",) if name in operator.signature()}
     if "lse_square_scale_for_zloss" in operator.signature():
-        given |= {"lse_square_scale_for_zloss": turn / 64 + 0.01, "return_zloss": turn % 2 == 0}
-    return given
+        arguments |= {"lse_square_scale_for_zloss": turn / 64 + 0.01, "return_zloss": turn % 2 == 0}
+    return arguments
 
 
 def turned(value: torch.Tensor, draw: Any) -> torch.Tensor:
@@ -101,7 +101,7 @@ def turned(value: torch.Tensor, draw: Any) -> torch.Tensor:
     if value.ndim == 0:
         return value
     order = draw.permutation(value.ndim).tolist()
-    steps = [int(own) for own in draw.integers(1, 3, value.ndim)]
+    steps = [int(step) for step in draw.integers(1, 3, value.ndim)]
     memory = value.new_zeros([value.shape[axis] * steps[axis] for axis in order])
     view = memory[tuple(slice(None, None, steps[axis]) for axis in order)]
     view = view.permute(*np.argsort(order).tolist())
@@ -117,21 +117,23 @@ def test_losses_of_any_size_numbers_and_layout(name: str, dtype: DType, lying: s
     operator, draw = openaclnn.find_operator(name), np.random.default_rng(len(name))
     call = getattr(openaclnn, name)
     for turn in range(8 if lying == "large" else 24):
-        given = drawn_loss(operator, dtype, draw, turn, lying in ("large", "shifted") and turn < 8)
-        moved = {key: to_device(own) for key, own in given.items()}
-        for key, own in moved.items():
-            if isinstance(own, torch.Tensor) and lying == "anyhow":
-                moved[key] = turned(own, draw)
-            elif isinstance(own, torch.Tensor) and lying == "shifted" and own.numel() > 1:
-                moved[key] = own.new_zeros(own.numel() + 1)[1:].view(own.shape).copy_(own)
+        arguments = drawn_loss(
+            operator, dtype, draw, turn, lying in ("large", "shifted") and turn < 8
+        )
+        moved = {key: to_device(value) for key, value in arguments.items()}
+        for key, value in moved.items():
+            if isinstance(value, torch.Tensor) and lying == "anyhow":
+                moved[key] = turned(value, draw)
+            elif isinstance(value, torch.Tensor) and lying == "shifted" and value.numel() > 1:
+                moved[key] = value.new_zeros(value.numel() + 1)[1:].view(value.shape).copy_(value)
         got = call(**moved)
         with openaclnn.use_engine("triton"):
             expected = call(**moved)
-        for own, known in zip(each(got), each(expected), strict=True):
-            bits, others = (one.reshape(-1).view(torch.uint8) for one in (own, known))
-            assert torch.equal(bits, others) or own.isnan().any(), (turn, own, known)
+        for value, known in zip(each(got), each(expected), strict=True):
+            bits, others = (one.reshape(-1).view(torch.uint8) for one in (value, known))
+            assert torch.equal(bits, others) or value.isnan().any(), (turn, value, known)
         if turn % 4 == 0:
-            assert_matches_oracle(operator, given, to_host(got, dtype))
+            assert_matches_oracle(operator, arguments, to_host(got, dtype))
 
 
 @dtypes
@@ -146,13 +148,13 @@ def test_images_of_any_size(number: int, dtype: DType) -> None:
     ):  # fmt: skip
         rng = np.random.default_rng(3)
         case = [*cases(rng, dtype, shape)][number]
-        for function, given in ((loss_of, case), (gradient_of, grad_of(rng, case))):
-            moved = {name: to_device(value) for name, value in given.items()}
+        for function, arguments in ((loss_of, case), (gradient_of, grad_of(rng, case))):
+            moved = {name: to_device(value) for name, value in arguments.items()}
             with openaclnn.use_engine("triton"):
                 expected = function(**moved)
             for _ in range(2):  # by Python, then by machine code
-                for own, known in zip(each(function(**moved)), each(expected), strict=True):
-                    bits, others = (one.reshape(-1).view(torch.uint8) for one in (own, known))
+                for result, known in zip(each(function(**moved)), each(expected), strict=True):
+                    bits, others = (one.reshape(-1).view(torch.uint8) for one in (result, known))
                     assert torch.equal(bits, others), shape
     assert len(loss_of.cache.entries) == len(gradient_of.cache.entries) == 2
 
@@ -166,31 +168,31 @@ def test_given_outputs_of_any_size(name: str, reduction: str, dtype: DType) -> N
     for size in (6, 40, 200, 31):
         shape = (2, 3, size, 3) if operator.workloads.PATTERN == "pixels" else (size, 5)
         variant = next(iter(operator.workloads.VARIANTS))
-        given = operator.workloads.make(np.random.default_rng(size), dtype, shape, variant)
-        given["reduction"] = reduction
-        moved = {key: to_device(value) for key, value in given.items()}
+        arguments = operator.workloads.make(np.random.default_rng(size), dtype, shape, variant)
+        arguments["reduction"] = reduction
+        moved = {key: to_device(value) for key, value in arguments.items()}
         expected = getattr(openaclnn, name)(**moved)
-        places = [np.full_like(own, 0.1875) for own in places_for(operator, given)]
+        places = [np.full_like(output, 0.1875) for output in places_for(operator, arguments)]
         for write in (_into, _in_two_phases):
             out = tuple(map(to_device, places))
             write(operator, moved, out)
-            for own, wanted, before in zip(out, expected, places, strict=True):
+            for output, wanted, before in zip(out, expected, places, strict=True):
                 known = to_device(before) if wanted is None else wanted
-                assert torch.equal(own, known), (write.__name__, size)
+                assert torch.equal(output, known), (write.__name__, size)
 
 
-def _into(operator: Operator, given: dict[str, Any], out: tuple[Any, ...]) -> None:
-    got = getattr(openaclnn, operator.python_name)(**given, out=out)
-    assert all(own is place for own, place in zip(got, out, strict=True))
+def _into(operator: Operator, arguments: dict[str, Any], out: tuple[Any, ...]) -> None:
+    got = getattr(openaclnn, operator.python_name)(**arguments, out=out)
+    assert all(output is place for output, place in zip(got, out, strict=True))
 
 
-def _in_two_phases(operator: Operator, given: dict[str, Any], out: tuple[Any, ...]) -> None:
-    values, outputs = operator.plain_defaults | given, iter(out)
+def _in_two_phases(operator: Operator, arguments: dict[str, Any], out: tuple[Any, ...]) -> None:
+    values, outputs = operator.plain_defaults | arguments, iter(out)
     passed = []
-    for own in operator.parameters:
-        value = next(outputs) if own.kind is Kind.OUTPUT else values[own.python_name]
-        number = own.choices and own.kind is Kind.INT64
-        passed.append(own.choices.index(value) if number else value)
+    for parameter in operator.parameters:
+        value = next(outputs) if parameter.kind is Kind.OUTPUT else values[parameter.python_name]
+        number = parameter.choices and parameter.kind is Kind.INT64
+        passed.append(parameter.choices.index(value) if number else value)
     status, size, executor = getattr(aclnn, f"{operator.name}GetWorkspaceSize")(*passed)
     assert status == 0, aclnn.aclGetRecentErrMsg()
     assert getattr(aclnn, operator.name)(None, size, executor, None) == 0
@@ -205,12 +207,12 @@ def test_confident_rows_keep_their_digits() -> None:
         x[np.arange(4), place] = gap
         case = {"input": x, "target": place, "reduction": "none"}
         exact = CROSS_ENTROPY.oracle(**case)
-        loss, top, rest = (own.cpu().numpy() for own in loss_of(**dict(zip(case, map(to_device, case.values()), strict=True))))  # fmt: skip
+        loss, top, rest = (output.cpu().numpy() for output in loss_of(**dict(zip(case, map(to_device, case.values()), strict=True))))  # fmt: skip
         np.testing.assert_allclose(loss, exact.loss, rtol=1e-5)
         gradient = case | {"grad_loss": np.ones(4, np.float32), "top": top, "rest": rest}
-        found = gradient_of(**{name: to_device(value) for name, value in gradient.items()})
+        actual = gradient_of(**{name: to_device(value) for name, value in gradient.items()})
         lost = np.expm1(-rest.astype(np.float64))
-        np.testing.assert_allclose(found.cpu().numpy()[np.arange(4), place], lost, rtol=1e-6)
+        np.testing.assert_allclose(actual.cpu().numpy()[np.arange(4), place], lost, rtol=1e-6)
 
 
 @dtypes
@@ -220,8 +222,8 @@ def test_classes_far_from_the_others_are_smoothed(dtype: DType, classes: int) ->
     whole = openaclnn.find_operator("cross_entropy_loss")
     for case in outliers(dtype, classes):
         assert_near_oracle(CROSS_ENTROPY, case, on_device(loss_of, case, dtype)[0])
-        found = {name: to_device(value) for name, value in case.items()}
-        loss = openaclnn.cross_entropy_loss(**found).loss
+        inputs = {name: to_device(value) for name, value in case.items()}
+        loss = openaclnn.cross_entropy_loss(**inputs).loss
         assert_near_oracle(whole, case, to_host(loss, dtype))
         image = np.ascontiguousarray(case["input"].T)[None]
         pixels = case | {"input": image, "target": case["target"][None]}
@@ -259,5 +261,5 @@ def test_captured_in_a_graph() -> None:
         captured = both()
     x.copy_(torch.randn_like(x))
     graph.replay()
-    for own, known in zip(captured, both(), strict=True):
-        assert torch.equal(own, known)
+    for replayed, known in zip(captured, both(), strict=True):
+        assert torch.equal(replayed, known)

@@ -34,7 +34,7 @@ SHAPES = [
 
 def exact(name: str, inputs: Sequence[torch.Tensor], axis: int) -> torch.Tensor:
     """In float64."""
-    first, *others = [own.double() for own in inputs]
+    first, *others = [tensor.double() for tensor in inputs]
     if name in ("softmax", "log_softmax"):
         function = torch.softmax if name == "softmax" else torch.log_softmax
         return function(first, axis)
@@ -56,14 +56,14 @@ def planned(
     name: str, dtype: DType, inputs: Sequence[torch.Tensor], out: torch.Tensor, axis: int
 ) -> tuple[Plan, tuple[int, ...]]:
     operands = [
-        (own, as_tensor(tensor), "full")
-        for (own, _), tensor in zip(ROW_FORMULAS[name].operands, inputs, strict=True)
+        (operand, as_tensor(tensor), "full")
+        for (operand, _), tensor in zip(ROW_FORMULAS[name].operands, inputs, strict=True)
     ]
     plan = class_plan(
         "aclnn", name, dtype, operands, [("out", as_tensor(out), "full")], tuple(out.shape), axis, -1, {}
     )  # fmt: skip
     assert gpu.declines(plan) is None
-    return plan, tuple(own.data_ptr() for own in (*inputs, out))
+    return plan, tuple(tensor.data_ptr() for tensor in (*inputs, out))
 
 
 def stream() -> int:
@@ -77,12 +77,12 @@ def assert_near(name: str, dtype: DType, inputs: Sequence[torch.Tensor], out: to
     assert torch.equal(torch.isnan(wanted), torch.isnan(got))
     terms = wanted.abs()
     if name.endswith("backward"):  # whose terms cancel
-        gradient, result = (own.double() for own in inputs)
+        gradient, result = (tensor.double() for tensor in inputs)
         factor = result.exp() if name.startswith("log") else result
         weighed = gradient if name.startswith("log") else gradient * result
         terms = gradient.abs() * (1 if name.startswith("log") else factor.abs()) + factor.abs() * weighed.abs().sum(axis, keepdim=True)  # fmt: skip
     elif name == "softmax":  # an exponent is as far off as it is long
-        (x,) = (own.double() for own in inputs)
+        (x,) = (tensor.double() for tensor in inputs)
         terms = wanted * (x.amax(axis, keepdim=True) - x + 2)
     else:
         terms = terms + 1
@@ -139,7 +139,7 @@ def test_layouts(name: str, laid: Callable[[torch.Tensor], torch.Tensor]) -> Non
         [((50, 37), 1), ((3000, 150), 1), ((20, 40, 33), 1), ((200, 21, 130), 1), ((70, 5000), 1), ((9, 50257), 1)],
         strict=False,
     ):  # fmt: skip
-        inputs = [laid(own) for own in drawn(name, dtype, shape, axis)]
+        inputs = [laid(tensor) for tensor in drawn(name, dtype, shape, axis)]
         out = laid(torch.empty(shape, dtype=TORCH[dtype], device="cuda"))
         plan, addresses = planned(name, dtype, inputs, out, axis)
         assert gpu.prepare(plan)(addresses, stream()) == 0

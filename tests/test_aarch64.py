@@ -70,8 +70,8 @@ print(json.dumps(found))
 @functools.cache
 def assembly(cpu: str, place: int = 0, program: str = ELSEWHERE) -> dict[str, str]:
     """Of every formula in a dtype, the next in the next, from this place on."""
-    found: dict[str, str] = json.loads(run_python(program, cpu, str(place)).stdout)
-    return found
+    texts: dict[str, str] = json.loads(run_python(program, cpu, str(place)).stdout)
+    return texts
 
 
 @pytest.mark.parametrize(("place", "cpu"), [(0, "cortex-a72"), (1, "neoverse-v2")])

@@ -134,7 +134,7 @@ def test_no_log_where_none_is_wanted(status_only):
 
 @pytest.mark.parametrize(
     ("prints", "level", "lines"),
-    [(None, None, 0), ("0", None, 0), (None, "0", 0), ("1", "4", 0), *(("1", own, 1) for own in (None, "0", "3", "junk", ""))],
+    [(None, None, 0), ("0", None, 0), (None, "0", 0), ("1", "4", 0), *(("1", level, 1) for level in (None, "0", "3", "junk", ""))],
 )  # fmt: skip
 def test_levels_that_let_errors_through(monkeypatch, capfd, prints, level, lines):
     for name, value in {"SLOG_PRINT_TO_STDOUT": prints, "GLOBAL_LOG_LEVEL": level}.items():

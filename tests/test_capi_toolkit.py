@@ -110,13 +110,13 @@ def test_a_folder_of_any_name_can_be_read(tmp_path: Path, shell: str) -> None:
 
 
 def test_every_name_of_a_folder_leads_there() -> None:
-    found = installed()
+    toolkit = installed()
     for name in LINKS:
-        assert (found.root / name).resolve() in (found.root, found.lib, found.include), name
+        assert (toolkit.root / name).resolve() in (toolkit.root, toolkit.lib, toolkit.include), name
     for name in (f"{platform.machine()}-linux/include", "runtime/include", "latest/include"):
-        assert (found.root / name / "acl" / "acl.h").is_file()
+        assert (toolkit.root / name / "acl" / "acl.h").is_file()
     for name in ("lib64/stub", "opp/lib64", "ascend-toolkit/latest/lib64", "cann/lib64"):
-        assert (found.root / name / "libopapi_nn.so").is_file()
+        assert (toolkit.root / name / "libopapi_nn.so").is_file()
 
 
 @pytest.mark.parametrize(
@@ -151,9 +151,9 @@ def test_one_header_has_every_operator(tmp_path: Path, compiler: str) -> None:
     addresses = ", ".join(f"(void (*)(void)){name}" for name in names)
     source = WITH_ALL.replace("ADDRESSES", f"void (*there[])(void) = {{{addresses}}};")
     (tmp_path / "all.c").write_text(source)
-    found = installed()
+    toolkit = installed()
     command = [*compiler.split(), "-Wall", "-Wextra", "-Werror", "all.c", "-x", "none"]
-    flags = [f"-I{found.include}", *found.libs]
+    flags = [f"-I{toolkit.include}", *toolkit.libs]
     done = subprocess.run(
         [*command, *flags, "-o", "all"], cwd=tmp_path, capture_output=True, text=True, check=False
     )

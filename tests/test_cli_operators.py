@@ -41,15 +41,15 @@ SHAPES = {2: (40, 6), 4: (5, 3, 6, 7)}
 
 def drawn(operator: Operator, dtype: str, variant: str | None = None) -> dict[str, Any]:
     shape = SHAPES[2 if 2 in ranks_of(operator) else 4]
-    if dtype not in [own.name.lower() for own in floats_of(operator)]:
+    if dtype not in [kind.name.lower() for kind in floats_of(operator)]:
         dtype = "float32"
     return draw(operator, shape, dtype, variant=variant, seed=1)
 
 
-def line_of(given: dict[str, Any], folder: Path, suffix: str = ".npy") -> list[str]:
+def line_of(arguments: dict[str, Any], folder: Path, suffix: str = ".npy") -> list[str]:
     """The arguments as options, arrays in files."""
     line = []
-    for name, value in given.items():
+    for name, value in arguments.items():
         line.append(f"--{name.replace('_', '-')}")
         if isinstance(value, np.ndarray):
             path = folder / f"{name}{suffix}"
@@ -61,12 +61,14 @@ def line_of(given: dict[str, Any], folder: Path, suffix: str = ".npy") -> list[s
     return line
 
 
-def out_lines(operator: Operator, given: dict[str, Any], folder: Path, suffix: str) -> list[str]:
+def out_lines(
+    operator: Operator, arguments: dict[str, Any], folder: Path, suffix: str
+) -> list[str]:
     """An option with a file for each output that the call computes."""
     if operator.result_type is None:
         return ["--out", str(folder / f"out{suffix}")]
     line = []
-    for name in results_of(operator, given):
+    for name in results_of(operator, arguments):
         line += [f"--{name}", str(folder / f"{operator[name].field}_out{suffix}")]
     return line
 
@@ -77,22 +79,22 @@ SUFFIXES = (".npy", ".bin", ".npz", ".safetensors", ".pt")
 @pytest.mark.parametrize(
     ("operator", "suffix"),
     [(op, SUFFIXES[place % len(SUFFIXES)]) for place, op in enumerate(families(OPERATORS))],
-    ids=lambda own: getattr(own, "python_name", str(own)),
+    ids=lambda value: getattr(value, "python_name", str(value)),
 )
 @pytest.mark.in_turns
 def test_run_on_files(tmp_path: Path, operator: Operator, suffix: str, capsys: Any) -> None:
     if suffix == ".pt":
         pytest.importorskip("torch")
-    given = drawn(operator, "bfloat16")
-    outs = out_lines(operator, given, tmp_path, suffix)
-    assert main(["run", operator.name, *line_of(given, tmp_path, suffix), *outs]) == 0
-    for out, expected in zip(outs[1::2], each(plain(operator)(**given)), strict=True):
+    arguments = drawn(operator, "bfloat16")
+    outs = out_lines(operator, arguments, tmp_path, suffix)
+    assert main(["run", operator.name, *line_of(arguments, tmp_path, suffix), *outs]) == 0
+    for out, expected in zip(outs[1::2], each(plain(operator)(**arguments)), strict=True):
         shape = "x".join(map(str, expected.shape))
         kind = dtype_of_numpy(expected.dtype)
         assert kind is not None
-        found = read_array(f"{out}:{kind.name.lower()}:{shape}" if suffix == ".bin" else out)
-        assert found.dtype == expected.dtype
-        assert found.tobytes() == expected.tobytes()
+        result = read_array(f"{out}:{kind.name.lower()}:{shape}" if suffix == ".bin" else out)
+        assert result.dtype == expected.dtype
+        assert result.tobytes() == expected.tobytes()
     assert not list(tmp_path.glob(".*"))
 
 
@@ -101,14 +103,21 @@ def test_pieces_have_the_bits_of_the_whole(tmp_path: Path, operator: Operator, c
     in_pieces, stepped = set(), set()
     sums = any(parameter.shape == "one element" for parameter in operator.outputs)
     for variant in variants_of(operator):
-        given = drawn(operator, "float32", variant)
-        outs = out_lines(operator, given, tmp_path, ".npy")
-        line = ["run", operator.python_name, *line_of(given, tmp_path), "--chunk", "17", "--json"]
+        arguments = drawn(operator, "float32", variant)
+        outs = out_lines(operator, arguments, tmp_path, ".npy")
+        line = [
+            "run",
+            operator.python_name,
+            *line_of(arguments, tmp_path),
+            "--chunk",
+            "17",
+            "--json",
+        ]
         assert main([*line, *outs, "--force"]) == 0
-        plan = plan_of(operator, given)
+        plan = plan_of(operator, arguments)
         stepped.add(plan.fixed or bool(plan.steps))
         in_pieces.add(json.loads(capsys.readouterr().out)["in_pieces"])
-        for out, expected in zip(outs[1::2], each(plain(operator)(**given)), strict=True):
+        for out, expected in zip(outs[1::2], each(plain(operator)(**arguments)), strict=True):
             assert read_array(out).tobytes() == expected.tobytes()
     sums |= stepped == {True}
     assert (True in in_pieces) != sums  # a sum over all is a result of the whole
@@ -116,9 +125,9 @@ def test_pieces_have_the_bits_of_the_whole(tmp_path: Path, operator: Operator, c
 
 def test_files_of_several_outputs(tmp_path: Path, capsys: Any, monkeypatch: Any) -> None:
     monkeypatch.chdir(tmp_path)
-    given = drawn(find_operator("cross_entropy_loss"), "float32") | {"return_zloss": True}
-    expected = openaclnn.cross_entropy_loss(**given)
-    line = ["run", "cross_entropy_loss", *line_of(given, tmp_path)]
+    arguments = drawn(find_operator("cross_entropy_loss"), "float32") | {"return_zloss": True}
+    expected = openaclnn.cross_entropy_loss(**arguments)
+    line = ["run", "cross_entropy_loss", *line_of(arguments, tmp_path)]
     assert main([*line, "--zloss-out", "z.npy"]) == 0
     assert capsys.readouterr().out == "z.npy: FLOAT, shape ()\n"
     assert (read_array("z.npy") == expected.zloss).all()
@@ -139,12 +148,12 @@ def test_files_of_several_outputs(tmp_path: Path, capsys: Any, monkeypatch: Any)
 
 def test_a_file_is_written_over_in_place(tmp_path: Path, capsys: Any) -> None:
     path, other = str(tmp_path / "x.npy"), str(tmp_path / "y.npy")
-    given = np.linspace(-2, 2, 40, dtype=np.float32)
-    np.save(path, given)
+    x = np.linspace(-2, 2, 40, dtype=np.float32)
+    np.save(path, x)
     line = ["run", "inplace_elu", "--self-ref", path, "--chunk", "7"]
     assert main([*line, "--out", other]) == 0
-    expected = openaclnn.elu(given)
-    assert (read_array(path) == given).all()
+    expected = openaclnn.elu(x)
+    assert (read_array(path) == x).all()
     assert (read_array(other) == expected).all()
     assert main([*line, "--out", path]) == 2
     assert main([*line, "--out", path, "--force"]) == 0
@@ -153,17 +162,19 @@ def test_a_file_is_written_over_in_place(tmp_path: Path, capsys: Any) -> None:
 
 
 def test_pieces_of_a_broadcast(tmp_path: Path, capsys: Any) -> None:
-    given = {
+    arguments = {
         "grad_output": np.float32([[2.0]]), "self": np.arange(12, dtype=np.float32).reshape(4, 3),
         "target": np.float32([5, 6, 7]), "reduction": "none",
     }  # fmt: skip
     out = str(tmp_path / "out.npy")
     assert (
-        main(["run", "l1_loss_backward", *line_of(given, tmp_path), "--chunk", "3", "--out", out])
+        main(
+            ["run", "l1_loss_backward", *line_of(arguments, tmp_path), "--chunk", "3", "--out", out]
+        )
         == 0
     )
-    assert (read_array(out) == openaclnn.l1_loss_backward(**given)).all()
-    numbers = {"grad_output": 2.0, "self": given["self"], "target": given["target"]}
+    assert (read_array(out) == openaclnn.l1_loss_backward(**arguments)).all()
+    numbers = {"grad_output": 2.0, "self": arguments["self"], "target": arguments["target"]}
     line = [*line_of(numbers, tmp_path), "--reduction", "sum", "--out", out]
     assert main(["run", "l1_loss_backward", *line]) == 2
     assert "is there already" in capsys.readouterr().err
@@ -199,10 +210,10 @@ def test_runs_that_fail(
 
 
 def test_choices_are_words_or_the_numbers_of_c(tmp_path: Path, capsys: Any) -> None:
-    given = {"self": np.float32([1, 2]), "target": np.float32([3, 5])}
+    arguments = {"self": np.float32([1, 2]), "target": np.float32([3, 5])}
     for choice in ("sum", "2"):
         out = str(tmp_path / f"{choice}.npy")
-        line = [*line_of(given, tmp_path), "--reduction", choice, "--out", out]
+        line = [*line_of(arguments, tmp_path), "--reduction", choice, "--out", out]
         assert main(["run", "l1_loss", *line]) == 0
         assert read_array(out) == 5
 
@@ -240,8 +251,8 @@ def test_checks_tell_every_mistake(tmp_path: Path, operator: Operator, capsys: A
         if mistake.change and plain_values:
             status, told = answer(sound() | mistake.change)
             assert status == 1
-            found = (told["row"].rstrip(ascii_lowercase), told["status"], told["parameter"])
-            assert found == (mistake.row, mistake.status, mistake.parameter)
+            refusal = (told["row"].rstrip(ascii_lowercase), told["status"], told["parameter"])
+            assert refusal == (mistake.row, mistake.status, mistake.parameter)
             assert told["fix"]
 
 
@@ -357,25 +368,25 @@ def test_compiled_examples_give_what_is_expected(tmp_path: Path, language: str) 
         assert main(["example", operator.name, "--lang", language, "-o", str(source)]) == 0
         words = run_program(compile_program(source, tmp_path / "program")).split()
         expected = expected_of(operator.samples[0], np.float64)
-        numbers = np.concatenate([own.reshape(-1) for own in each(expected)])
+        numbers = np.concatenate([output.reshape(-1) for output in each(expected)])
         names = [word.rstrip(":") for word in words if word.endswith(":")]
         assert names == [parameter.name for parameter in operator.outputs][: len(each(expected))]
-        found = [float(word) for word in words if not word.endswith(":")]
+        printed = [float(word) for word in words if not word.endswith(":")]
         narrow = (
             FLOAT not in operator.output.dtypes
         )  # FLOAT16, which is computed with in between, too
-        np.testing.assert_allclose(found, numbers, rtol=1e-3 if narrow else 1e-5, atol=1e-7)
+        np.testing.assert_allclose(printed, numbers, rtol=1e-3 if narrow else 1e-5, atol=1e-7)
 
 
 def test_the_cmake_example_builds(tmp_path: Path) -> None:
     if shutil.which("cmake") is None:
         pytest.skip("no CMake")
-    found = installed()
+    toolkit = installed()
     operator = OPERATORS[0]
     (tmp_path / "CMakeLists.txt").write_text(example_of(operator, "cmake"))
     (tmp_path / f"{operator.python_name}.cpp").write_text(example_of(operator, "c++"))
     build = tmp_path / "build"
-    place = f"-Dopenaclnn_DIR={found.lib / 'cmake' / 'openaclnn'}"
+    place = f"-Dopenaclnn_DIR={toolkit.lib / 'cmake' / 'openaclnn'}"
     for command in (["cmake", "-S", tmp_path, "-B", build, place], ["cmake", "--build", build]):
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
@@ -418,9 +429,9 @@ def test_lists_and_pages(capsys: Any) -> None:
 def test_lists_are_searched(capsys: Any) -> None:
     for command, key in (("list", "name"), ("support", "operator")):
         assert main([command, "Softmax", "gradient", "--json"]) == 0
-        found = [each[key] for each in json.loads(capsys.readouterr().out)]
-        assert {"aclnnSoftmaxBackward", "aclnnLogSoftmaxBackward"} <= {*found}
-        assert "aclnnSoftmax" not in found
+        listed = [each[key] for each in json.loads(capsys.readouterr().out)]
+        assert {"aclnnSoftmaxBackward", "aclnnLogSoftmaxBackward"} <= {*listed}
+        assert "aclnnSoftmax" not in listed
         assert main([command, "no such", "thing"]) == 2
         told = "no operator has 'no such' and 'thing' in its name, family or summary"
         assert told in capsys.readouterr().err

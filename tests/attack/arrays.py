@@ -41,14 +41,22 @@ class Memory:
             step *= gap * max(shape[axis], 1)
         if rng.random() < 0.4:  # as most arrays are
             dense = np.empty(shape, array.dtype)
-            steps = [own // max(item, 1) for own in dense.strides]
-        low = sum((n - 1) * own for n, own in zip(shape, steps, strict=True) if own < 0 and n)
-        high = sum((n - 1) * own for n, own in zip(shape, steps, strict=True) if own > 0 and n)
+            steps = [stride // max(item, 1) for stride in dense.strides]
+        low = sum(
+            (n - 1) * stride for n, stride in zip(shape, steps, strict=True) if stride < 0 and n
+        )
+        high = sum(
+            (n - 1) * stride for n, stride in zip(shape, steps, strict=True) if stride > 0 and n
+        )
         before, after = (int(v) for v in rng.integers(1, 9, 2))
         odd = int(rng.random() < 0.05)  # elements that do not lie on their own multiples
         buffer = np.full((high - low + 1 + before + after) * item + 2, 0xA5, np.uint8)
         view = np.ndarray(
-            shape, array.dtype, buffer, (before - low) * item + odd, [own * item for own in steps]
+            shape,
+            array.dtype,
+            buffer,
+            (before - low) * item + odd,
+            [stride * item for stride in steps],
         )
         if 0 not in steps or not array.size:
             view[...] = array
@@ -63,11 +71,11 @@ class Memory:
         for buffer, before in self.buffers:
             differs = buffer != before
             if differs.any():
-                for given in allowed:
-                    _, array = self.behind.get(id(given), (None, given))
-                    plain = type(given) is torch.Tensor and not given.is_neg()
+                for argument in allowed:
+                    _, array = self.behind.get(id(argument), (None, argument))
+                    plain = type(argument) is torch.Tensor and not argument.is_neg()
                     # A tensor may have been resized since.
-                    _mark_covered(differs, buffer, given if plain else array)
+                    _mark_covered(differs, buffer, argument if plain else array)
                 if differs.any():
                     return True
         return False
@@ -81,7 +89,7 @@ def _mark_covered(differs: Array, buffer: Array, array: Any) -> None:
         return
     start = array.__array_interface__["data"][0] - buffer.ctypes.data
     for place in np.ndindex(array.shape):
-        at = start + sum(i * own for i, own in zip(place, array.strides, strict=True))
+        at = start + sum(i * stride for i, stride in zip(place, array.strides, strict=True))
         differs[at : at + array.itemsize] = False
 
 
@@ -205,12 +213,12 @@ def as_torch(array: Array) -> Any:
 
 
 def _quiet(make: Callable[[Any], Any]) -> Maker:
-    def made(rng: np.random.Generator, array: Array) -> Any:
+    def maker(rng: np.random.Generator, array: Array) -> Any:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return make(as_torch(array))
 
-    return made
+    return maker
 
 
 def _frozen(rng: np.random.Generator, array: Array) -> Any:
@@ -295,6 +303,6 @@ def dressed(rng: np.random.Generator, array: Array, memory: Memory, strange: flo
     """An array of these values as somebody might hand it over."""
     placed = memory.place(rng, array)
     makers = STRANGE if rng.random() < strange else HONEST
-    made = makers[str(rng.choice([*makers]))](rng, placed)
-    memory.behind[id(made)] = made, placed
-    return made
+    argument = makers[str(rng.choice([*makers]))](rng, placed)
+    memory.behind[id(argument)] = argument, placed
+    return argument

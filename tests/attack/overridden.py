@@ -19,7 +19,7 @@ def draw_overridden(rng: np.random.Generator) -> tuple[Any, Any, float]:
     """What a function and its derivative gave, what PyTorch gives in float64, and how far apart they may lie."""
     x = _drawn(rng, DTYPES[int(rng.integers(3))])
     call = _call(rng, x)
-    got, known = (_both(call, own) for own in (x, x.detach().double()))
+    got, known = (_both(call, tensor) for tensor in (x, x.detach().double()))
     # As many rounding errors as there are elements in a sum, each of a unit of the dtype.
     room = 8 * float(torch.finfo(x.dtype).eps) * (1 + max(map(_largest, known)))
     return got, known, room
@@ -50,16 +50,19 @@ def _call(rng: np.random.Generator, x: Any) -> Call:
     weight = torch.rand(x.shape[1]) + 0.5 if rng.random() < 0.5 else None
     other = torch.from_numpy(rng.standard_normal(tuple(x.shape)))
     calls: list[Call] = [
-        lambda own: functional.elu(own, number),
-        lambda own: functional.elu_(own * 1, number),
-        lambda own: functional.selu(own),
-        lambda own: functional.smooth_l1_loss(
-            own, other.to(x.dtype).to(own), reduction=reduction, beta=number
+        lambda tensor: functional.elu(tensor, number),
+        lambda tensor: functional.elu_(tensor * 1, number),
+        lambda tensor: functional.selu(tensor),
+        lambda tensor: functional.smooth_l1_loss(
+            tensor, other.to(x.dtype).to(tensor), reduction=reduction, beta=number
         ),
-        lambda own: functional.nll_loss(
-            own, target, None if weight is None else weight.to(x.dtype).to(own), reduction=reduction
+        lambda tensor: functional.nll_loss(
+            tensor,
+            target,
+            None if weight is None else weight.to(x.dtype).to(tensor),
+            reduction=reduction,
         ),
-        lambda own: functional.cross_entropy(own, target, reduction=reduction),
+        lambda tensor: functional.cross_entropy(tensor, target, reduction=reduction),
     ]
     return calls[int(rng.integers(len(calls)))]
 

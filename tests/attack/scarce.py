@@ -17,8 +17,8 @@ class Scarce:
     def __init__(self, folder: Path) -> None:
         source, library = Path(__file__).with_name("scarce.c"), folder / "scarce.so"
         subprocess.run(["cc", "-shared", "-fPIC", "-O1", source, "-o", library], check=True)
-        made = ctypes.PyDLL(str(library))
-        self._begin, self._end = made.scarce_begin, made.scarce_end
+        loaded = ctypes.PyDLL(str(library))
+        self._begin, self._end = loaded.scarce_begin, loaded.scarce_end
         self._begin.argtypes, self._begin.restype, self._end.restype = (ctypes.c_long,), None, None
 
     @contextmanager

@@ -86,32 +86,32 @@ def call_of(prototype: Prototype) -> str:
             after.append(f"    if (status == 0 && a{place}) free(*a{place});")
         elif "Destroy" in name and base in KINDS:
             after.append(f"    retire(KIND_{base}, (uintptr_t)a{place});")
-    given = ", ".join(f"a{place}" for place in range(len(prototype.parameters)))
-    made = base_of(prototype.returns)
+    arguments = ", ".join(f"a{place}" for place in range(len(prototype.parameters)))
+    kind = base_of(prototype.returns)
     if prototype.returns in ("aclError", "aclnnStatus"):
-        lines.append(f"    int64_t status = {name}({given});")
-    elif made in KINDS:
-        lines.append(f"    uintptr_t made = (uintptr_t){name}({given});")
-        after.append(f"    if (made) keep(KIND_{made}, made);")
+        lines.append(f"    int64_t status = {name}({arguments});")
+    elif kind in KINDS:
+        lines.append(f"    uintptr_t handle = (uintptr_t){name}({arguments});")
+        after.append(f"    if (handle) keep(KIND_{kind}, handle);")
         lines.append("    int64_t status = 0;")
     else:
-        lines.append(f"    (void){name}({given});")
+        lines.append(f"    (void){name}({arguments});")
         lines.append("    int64_t status = 0;")
     body = "\n".join([*lines, *after])
     return f"static int64_t call_{name}(Draw *d) {{\n    (void)d;\n{body}\n    return status;\n}}\n"
 
 
 def is_called(prototype: Prototype) -> bool:
-    takes_function = any("Callback" in own.type for own in prototype.parameters)
+    takes_function = any("Callback" in parameter.type for parameter in prototype.parameters)
     return prototype.name not in APART and "Free" not in prototype.name and not takes_function
 
 
 def table_source() -> str:
     """The text of attack_table.h."""
     called = list(filter(is_called, all_prototypes()))
-    includes = "".join(f'#include "{own}"\n' for own in (*HEADERS, *operator_headers()))
-    kinds = ", ".join(f"KIND_{own}" for own in KINDS)
-    statuses = sorted({int(own) for own in (*Status, *AclError)})
+    includes = "".join(f'#include "{header}"\n' for header in (*HEADERS, *operator_headers()))
+    kinds = ", ".join(f"KIND_{kind}" for kind in KINDS)
+    statuses = sorted({int(status) for status in (*Status, *AclError)})
     first = f"{includes}\nenum {{ {kinds}, KINDS }};\n"
     first += f"static const int64_t STATUSES[] = {{ {', '.join(map(str, statuses))} }};\n"
     second = "\n".join(map(call_of, called))

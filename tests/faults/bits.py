@@ -66,7 +66,7 @@ def problems(shapes: dict[str, tuple[int, ...]], operators: list[Operator]) -> I
     """Of each operator, floating dtype and variant."""
     for operator in operators:
         work = operator.workloads
-        for dtype in (own for own in FLOATS if own in operator.data_dtypes):
+        for dtype in (floating for floating in FLOATS if floating in operator.data_dtypes):
             for variant in work.VARIANTS:
                 arguments = work.make(
                     np.random.default_rng(5), dtype, shapes[work.PATTERN], variant
@@ -76,7 +76,7 @@ def problems(shapes: dict[str, tuple[int, ...]], operators: list[Operator]) -> I
 
 def digest(result: Any) -> tuple[bytes, ...]:
     several = result if isinstance(result, tuple) else (result,)
-    return tuple(b"" if own is None else np.asarray(own).tobytes() for own in several)
+    return tuple(b"" if output is None else np.asarray(output).tobytes() for output in several)
 
 
 BURNING = "while True: sum(range(10**6))"
@@ -110,12 +110,12 @@ class Grid:
         self.expected: dict[tuple[str, str], tuple[bytes, ...]] = {}
 
     def compare(self, kind: str, size: str, problem: Problem) -> None:
-        found = digest(problem.call())
+        bits = digest(problem.call())
         self.runs[kind] += 1
-        if found != self.expected.setdefault((str(problem), size), found):
+        if bits != self.expected.setdefault((str(problem), size), bits):
             self.differing[f"{problem}, {size}: {kind}"] += 1
 
-    def run(self, made: dict[str, list[Problem]], repeats: int, lanes: list[int]) -> None:
+    def run(self, problems: dict[str, list[Problem]], repeats: int, lanes: list[int]) -> None:
         openaclnn.use_threads_of("own")
         teams = ["own"]
         with contextlib.suppress(ImportError):
@@ -128,35 +128,35 @@ class Grid:
             for count in THREADS:
                 openaclnn.set_num_threads(count)
                 for size in ("small", "large"):
-                    for problem in made[size]:
+                    for problem in problems[size]:
                         self.compare(f"{count} threads, {team}", size, problem)
         openaclnn.use_threads_of("own")
         openaclnn.set_num_threads(3)
         for width in lanes:
             with vectors_of(width):
                 for size in ("small", "large"):
-                    for problem in made[size]:
+                    for problem in problems[size]:
                         getattr(openaclnn, problem.operator.python_name).cache.forget()
                         self.compare(f"{width} lanes", size, problem)
                         getattr(openaclnn, problem.operator.python_name).cache.forget()
         for kind, burning in (("repeats", 0), ("repeats beside other work", 2)):
             with load(burning):
-                for problem in made["small"]:
+                for problem in problems["small"]:
                     for _ in range(repeats // 2):
                         self.compare(kind, "small", problem)
-                for problem in made["large"]:
+                for problem in problems["large"]:
                     for _ in range(max(repeats // 20, 1)):
                         self.compare(kind, "large", problem)
 
 
-def on_gpu(made: list[Problem], repeats: int, end: float) -> tuple[int, Counter[str]]:
+def on_gpu(problems: list[Problem], repeats: int, end: float) -> tuple[int, Counter[str]]:
     """The same call again and again, beside other processes on the device, which take turns with it: what is not in order then shows.
     Bits are compared on the device, with those of the first."""
     import torch
 
     words = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
     runs, differing = 0, Counter[str]()
-    for problem in sorted(made, key=lambda own: FLOATS.index(own.dtype)):
+    for problem in sorted(problems, key=lambda p: FLOATS.index(p.dtype)):
         if time.monotonic() > end:
             break
         arguments = {name: _moved(torch, value) for name, value in problem.arguments.items()}
@@ -166,9 +166,9 @@ def on_gpu(made: list[Problem], repeats: int, end: float) -> tuple[int, Counter[
             result = problem.call()
             several = result if isinstance(result, tuple) else (result,)
             return [
-                own.contiguous().view(-1).view(words[own.element_size()])
-                for own in several
-                if own is not None and own.numel()
+                output.contiguous().view(-1).view(words[output.element_size()])
+                for output in several
+                if output is not None and output.numel()
             ]
 
         try:
@@ -186,7 +186,7 @@ def on_gpu(made: list[Problem], repeats: int, end: float) -> tuple[int, Counter[
     return runs, differing
 
 
-def in_any_order(made: list[Problem]) -> tuple[str, Counter[str]]:
+def in_any_order(problems: list[Problem]) -> tuple[str, Counter[str]]:
     """Triton's interpreter runs the programs of each kernel forwards, backwards and shuffled."""
     import interpreted
 
@@ -203,7 +203,7 @@ def in_any_order(made: list[Problem]) -> tuple[str, Counter[str]]:
     differing, runs = Counter[str](), 0
     rng = np.random.default_rng(9)
     with openaclnn.use_engine("interpreted"), np.errstate(all="ignore"):
-        for problem in made:
+        for problem in problems:
             builder.set_grid_idx = forwards
             expected = digest(problem.call())
             builder.set_grid_idx = set_grid_idx
@@ -232,33 +232,34 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--lanes", type=int, action="append")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="of repeats on a GPU")
     parser.add_argument("--first", action="store_true", help="the first variant of each operator")
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     operators = [
-        own
-        for own in openaclnn.registry()
-        if not given.operator or own.python_name in given.operator
+        operator
+        for operator in openaclnn.registry()
+        if not options.operator or operator.python_name in options.operator
     ]
-    first, step = map(int, given.shard.split("/"))
+    first, step = map(int, options.shard.split("/"))
     operators = operators[first::step]
     start = time.monotonic()
     small, large = (
         [
-            own
-            for own in problems(shapes, operators)
-            if not given.first or own.variant == next(iter(own.operator.workloads.VARIANTS))
+            problem
+            for problem in problems(shapes, operators)
+            if not options.first
+            or problem.variant == next(iter(problem.operator.workloads.VARIANTS))
         ]
-        for shapes in (INTERPRETED if given.device == "interpreter" else SMALL, LARGE)
+        for shapes in (INTERPRETED if options.device == "interpreter" else SMALL, LARGE)
     )
-    if given.device == "interpreter":
+    if options.device == "interpreter":
         told, differing = in_any_order(small)
-    elif given.device == "cuda":
+    elif options.device == "cuda":
         with load(2, BURNING_ON_GPU):
-            runs, differing = on_gpu(small, given.repeats, start + given.seconds)
-        told = f"{runs} repeats, {runs // given.repeats} problems"
+            runs, differing = on_gpu(small, options.repeats, start + options.seconds)
+        told = f"{runs} repeats, {runs // options.repeats} problems"
     else:
         grid = Grid()
-        lanes = list(LANES) if given.lanes is None else [n for n in given.lanes if n]
-        grid.run({"small": small, "large": large}, given.repeats, lanes)
+        lanes = list(LANES) if options.lanes is None else [n for n in options.lanes if n]
+        grid.run({"small": small, "large": large}, options.repeats, lanes)
         differing = grid.differing
         told = ", ".join(f"{kind}: {count}" for kind, count in grid.runs.items())
     print(

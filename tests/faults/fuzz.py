@@ -82,7 +82,7 @@ class Fuzzer:
     reached: set[tuple[Any, int, int]] = field(default_factory=set)
     refused: int = 0
     calls: int = 0
-    made: int = 0  # calls beyond one an input, where an input is a program of many
+    extra: int = 0  # calls beyond one an input, where an input is a program of many
 
     def __post_init__(self) -> None:
         self.folders = tuple(
@@ -113,7 +113,7 @@ class Fuzzer:
                 self.trace(fresh)
                 try:
                     counted = self.target.read(data)
-                    self.made += counted - 1 if type(counted) is int else 0
+                    self.extra += counted - 1 if type(counted) is int else 0
                 finally:
                     sys.settrace(None)
         except self.target.refusals as error:
@@ -188,11 +188,14 @@ class Fuzzer:
             key = keys[int(rng.integers(len(keys)))]
             draw = rng.random()
             if draw < 0.1:
-                return {name: own for name, own in value.items() if name != key}
+                return {name: member for name, member in value.items() if name != key}
             if draw < 0.15:
-                return {(f"{name}x" if name == key else name): own for name, own in value.items()}
+                return {
+                    (f"{name}x" if name == key else name): member for name, member in value.items()
+                }
             return {
-                name: self.other_value(own) if name == key else own for name, own in value.items()
+                name: self.other_value(member) if name == key else member
+                for name, member in value.items()
             }
         if isinstance(value, list) and value and rng.random() < 0.85:
             place, draw = int(rng.integers(len(value))), rng.random()
@@ -200,7 +203,9 @@ class Fuzzer:
                 return value[:place] + value[place + 1 :]
             if draw < 0.3:
                 return [*value, value[place]]
-            return [self.other_value(own) if own is value[place] else own for own in value]
+            return [
+                self.other_value(member) if member is value[place] else member for member in value
+            ]
         words = [word.decode("latin-1") for word in (*TEXTS, *self.target.words)]
         odd = [None, True, -1, 0, 2**63, 1e308, 0.5, [], {}, [[]], "", [value], {"a": value}, str(value), *words]  # fmt: skip
         return odd[int(rng.integers(len(odd)))]
@@ -249,18 +254,18 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--seconds", type=float, default=float("inf"))
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--target", action="append")
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     folder = Path(tempfile.gettempdir(), f"openaclnn-covered-{os.getuid()}")
     folder.mkdir(mode=0o700, exist_ok=True)
     targets = [*all_targets(), c_functions(covered_libraries(folder), folder)]
-    targets = [own for own in targets if not given.target or own.name in given.target]
-    share = given.calls // len(targets)
+    targets = [target for target in targets if not options.target or target.name in options.target]
+    share = options.calls // len(targets)
     findings, total = 0, 0
     for target in targets:
         start = time.monotonic()
-        fuzzer = Fuzzer(target, np.random.default_rng(given.seed))
+        fuzzer = Fuzzer(target, np.random.default_rng(options.seed))
         told: set[str] = set()
-        for finding in fuzzer.run(share, start + given.seconds / len(targets)):
+        for finding in fuzzer.run(share, start + options.seconds / len(targets)):
             findings += 1
             where = "".join(
                 line for line in finding.told.splitlines() if line.startswith("  File ")
@@ -268,13 +273,13 @@ def main(arguments: list[str]) -> int:
             if where not in told:
                 told.add(where)
                 print(finding, flush=True)
-        total += fuzzer.calls + fuzzer.made
+        total += fuzzer.calls + fuzzer.extra
         print(
-            f"{target.name}: {fuzzer.calls} inputs, {fuzzer.calls + fuzzer.made} calls, {fuzzer.refused} refused, {len(fuzzer.corpus)} kept, "
-            f"{len(fuzzer.reached)} steps reached, {sum(own[0] == 'C' for own in fuzzer.reached)} of them in C, {time.monotonic() - start:.0f} s",
+            f"{target.name}: {fuzzer.calls} inputs, {fuzzer.calls + fuzzer.extra} calls, {fuzzer.refused} refused, {len(fuzzer.corpus)} kept, "
+            f"{len(fuzzer.reached)} steps reached, {sum(step[0] == 'C' for step in fuzzer.reached)} of them in C, {time.monotonic() - start:.0f} s",
             flush=True,
         )
-    print(f"fuzz: seed {given.seed}, {total} calls, {findings} findings", flush=True)
+    print(f"fuzz: seed {options.seed}, {total} calls, {findings} findings", flush=True)
     return 1 if findings else 0
 
 

@@ -107,7 +107,7 @@ class Injector:
         from openaclnn.core.status import AclError, Status
 
         self.refused = Refused
-        self.statuses = {int(own) for own in (*Status, *AclError)} - {0}
+        self.statuses = {int(status) for status in (*Status, *AclError)} - {0}
         library = ctypes.PyDLL(os.environ["FAULTS_LIBRARY"])
         self.call = library.faults_call
         self.call.restype = ctypes.py_object
@@ -232,10 +232,10 @@ class Injector:
         except (
             SystemError
         ) as error:  # the interpreter's own, where it forgets to say that there is no memory
-            own = kinds & MEMORY and "exception set" in str(error).replace(
+            of_python = kinds & MEMORY and "exception set" in str(error).replace(
                 "setting an exception", "exception set"
             )
-            outcome = "SystemError" if own else f"fault\n{traceback.format_exc()}"
+            outcome = "SystemError" if of_python else f"fault\n{traceback.format_exc()}"
         except BaseException:
             outcome = f"fault\n{traceback.format_exc()}"
         del_error = None
@@ -291,21 +291,21 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--fault", choices=[*FAULTS, *SURROUNDINGS], action="append")
     parser.add_argument("--most", type=int, default=0)
     parser.add_argument("--start", type=int, default=0)
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     if not available():
         print("faults: the C library and the interpreter are not those that faults.c knows")
         return 2
     if "FAULTS_LIBRARY" not in os.environ:
         return run_driver(arguments, 24 * 3600, capture=False)[0]
     bad = 0
-    for scene in given.scene or SCENES:
+    for scene in options.scene or SCENES:
         kept = scene == "cache"
-        for fault in given.fault or [
+        for fault in options.fault or [
             name for name in (*FAULTS, *SURROUNDINGS) if kept or name not in ON_DISK
         ]:
             if kept and "allocation" in fault:
                 continue  # LLVM ends the process where it has no memory
-            counts, faults = sweep(scene, fault, given.most, given.start)
+            counts, faults = sweep(scene, fault, options.most, options.start)
             told = ", ".join(f"{name}: {count}" for name, count in counts.items())
             print(f"{scene} / {fault}: {told}", flush=True)
             for text in faults:

@@ -101,7 +101,7 @@ class FastPath(Scene):
         loss = openaclnn.smooth_l1_loss(x, first)
         rows = openaclnn.log_softmax(x)
         several = openaclnn.nll_loss(rows, target, self.weight)
-        return [own.tobytes() for own in (first, loss, rows, *several)]
+        return [result.tobytes() for result in (first, loss, rows, *several)]
 
 
 class SlowPath(Scene):
@@ -115,7 +115,7 @@ class SlowPath(Scene):
         x, target = self.x, self.target
         first, rows = openaclnn.elu(x), openaclnn.log_softmax(x)
         several = openaclnn.nll_loss(rows, target, self.weight)
-        return [own.tobytes() for own in (first, rows, *several)]
+        return [result.tobytes() for result in (first, rows, *several)]
 
 
 class FirstCalls(Scene):

@@ -84,8 +84,14 @@ class Soak:
         statuses = [acl.aclrtSetDevice(0)]
         (status, stream), (more, event) = acl.aclrtCreateStream(), acl.aclrtCreateEvent()
         last, address = acl.aclrtMalloc(x.nbytes, 0)
-        made = aclnn.aclnnEluGetWorkspaceSize(x, 1.0, 1.0, 1.0, out)
-        statuses += [status, more, last, made[0], aclnn.aclnnElu(None, made[1], made[2], stream)]
+        phase_one = aclnn.aclnnEluGetWorkspaceSize(x, 1.0, 1.0, 1.0, out)
+        statuses += [
+            status,
+            more,
+            last,
+            phase_one[0],
+            aclnn.aclnnElu(None, phase_one[1], phase_one[2], stream),
+        ]
         statuses += [acl.aclrtRecordEvent(event, stream), acl.aclrtSynchronizeStream(stream)]
         statuses += [acl.aclrtFree(address), acl.aclrtDestroyEvent(event), acl.aclrtDestroyStream(stream)]  # fmt: skip
         if any(statuses) or out.tobytes() != openaclnn.elu(x).tobytes():
@@ -151,7 +157,7 @@ class Soak:
     def judge(self) -> None:
         """Against the samples of the first third."""
         early = self.samples[: max(len(self.samples) // 3, 1)]
-        resident, files, threads, _ = (max(own) for own in zip(*early, strict=True))
+        resident, files, threads, _ = (max(column) for column in zip(*early, strict=True))
         last = self.samples[-1]
         if last[0] > resident + GROWTH:
             self.faults.append(f"{(last[0] - resident) >> 20} MiB more than at first")
@@ -165,9 +171,9 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="faults soak")
     parser.add_argument("--seconds", type=float, default=3600)
     parser.add_argument("--threads", type=int, default=8)
-    given = parser.parse_args(arguments)
-    soak = Soak(given.threads)
-    soak.run(given.seconds)
+    options = parser.parse_args(arguments)
+    soak = Soak(options.threads)
+    soak.run(options.seconds)
     for number, (resident, files, threads, used) in enumerate(soak.samples):
         print(
             f"sample {number}: {resident / 2**20:.1f} MiB, {files} files, {threads} threads, {used} bytes in use"
@@ -175,6 +181,6 @@ def main(arguments: list[str]) -> int:
     for fault in soak.faults:
         print(fault)
     print(
-        f"soak: {given.seconds:.0f} s, {given.threads} threads, {sum(soak.counts)} calls, {len(soak.faults)} findings"
+        f"soak: {options.seconds:.0f} s, {options.threads} threads, {sum(soak.counts)} calls, {len(soak.faults)} findings"
     )
     return 1 if soak.faults else 0
