@@ -23,16 +23,16 @@ def _module_name(package: Path, path: Path) -> str:
 
 
 def _imports(name: str, path: Path, modules: Mapping[str, Path]) -> set[str]:
-    found: set[str] = set()
+    imported: set[str] = set()
     for node in _statements(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            found.update(alias.name for alias in node.names)
+            imported.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             source = _source(node, name.split("."), path.name == "__init__.py")
             for alias in node.names:  # a module of the package, or a name in it
                 inner = f"{source}.{alias.name}"
-                found.add(inner if inner in modules else source)
-    return (found & modules.keys()) - {name}
+                imported.add(inner if inner in modules else source)
+    return (imported & modules.keys()) - {name}
 
 
 def _statements(node: ast.AST) -> Iterator[ast.AST]:

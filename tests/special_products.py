@@ -111,11 +111,15 @@ def cross_entropy(dtype: DType, few: bool) -> Iterator[Case]:
     options = product(
         GRADIENTS, REDUCTIONS, (0.0, 0.1, 1e-45, 1.0), (0.0, 0.5, 1e30, 1e-45), weights
     )
-    for gradient, reduction, smoothing, scale, own in [*options][:: 61 if few else 5]:
+    for gradient, reduction, smoothing, scale, class_weights in [*options][:: 61 if few else 5]:
         target = rng.integers(0, 4, 6)
         target[rng.random(6) < 0.2] = -100
         weight = (
-            None if own is None else np.float32(own if own is not WEIGHTS else rng.choice(own, 4))
+            None
+            if class_weights is None
+            else np.float32(
+                class_weights if class_weights is not WEIGHTS else rng.choice(class_weights, 4)
+            )
         )
         one = reduction != "none"
         yield {
@@ -131,7 +135,7 @@ def infinite_probabilities(dtype: DType) -> Iterator[Case]:
     """Rows whose exponential is infinite somewhere: each of the formula's terms is multiplied by that. Of 16 bits all terms at once."""
     rows = np.array([[inf, -1.0, 1e3, -2.0]] * 6)
     rows[3:] = rows[3:, ::-1]
-    for smoothing, scale, own in product(
+    for smoothing, scale, class_weights in product(
         (0.0, 0.25, 1.0), (0.0, 0.5), (None, [1.0, 2, 0.5, 1], [0, 1.0, 0, 1], [-3.0, 1, 1, -1])
     ):
         if dtype is not FLOAT and not EVERYTHING and not (smoothing and scale):
@@ -139,7 +143,7 @@ def infinite_probabilities(dtype: DType) -> Iterator[Case]:
         yield {
             "grad_loss": np.array([1.0, -2.0, 0.0, 1.0, -2.0, 3.0], dtype.numpy),
             "log_prob": rows.astype(dtype.numpy), "target": np.array([0, 1, 2, 3, -100, 0]),
-            "weight": None if own is None else np.float32(own), "reduction": "none",
+            "weight": None if class_weights is None else np.float32(class_weights), "reduction": "none",
             "label_smoothing": smoothing, "lse_square_scale_for_zloss": scale,
             "lse_for_zloss": np.array([1.0, -3.0, 2.0, 0.0, 1.0, 2.0], dtype.numpy),
         }  # fmt: skip
@@ -162,12 +166,14 @@ def check_infinite_gradients() -> None:
         mixed, zero = np.ones((2, classes), np.float32)
         mixed[1], zero[2] = -1, 0
         for weight in (mixed, zero, -np.abs(mixed), np.abs(mixed), None):
-            given = {
+            arguments = {
                 "grad_loss": np.float32(size), "log_prob": np.full((3, classes), -np.log(classes), np.float32),
                 "target": np.array([0, 1, 2]), "weight": weight, "reduction": "sum", "label_smoothing": 0.1,
             }  # fmt: skip
             with np.errstate(all="ignore"):
-                np.testing.assert_array_equal(plain(operator)(**given), operator.oracle(**given))
+                np.testing.assert_array_equal(
+                    plain(operator)(**arguments), operator.oracle(**arguments)
+                )
 
 
 ELEMENTWISE = {
@@ -179,8 +185,8 @@ CASES = ELEMENTWISE | CLASSES
 
 def kinds(values: Array, dtype: DType) -> Array:
     """NaN, either infinity, or finite, as a dtype holds the values."""
-    own = values.astype(np.float32).astype(dtype.numpy).astype(np.float32)
-    return np.select([np.isnan(own), np.isposinf(own), np.isneginf(own)], [3, 1, -1], 0)
+    rounded = values.astype(np.float32).astype(dtype.numpy).astype(np.float32)
+    return np.select([np.isnan(rounded), np.isposinf(rounded), np.isneginf(rounded)], [3, 1, -1], 0)
 
 
 def check(name: str, dtype: DType, few: bool = False) -> int:
@@ -191,14 +197,14 @@ def check(name: str, dtype: DType, few: bool = False) -> int:
         for case in CASES[name](dtype, few):
             got = plain(operator)(**case)
             exact = operator.oracle(**case)
-            found, fine = kinds(got, dtype), kinds(exact, dtype)
-            wrong = found != fine
+            actual, fine = kinds(got, dtype), kinds(exact, dtype)
+            wrong = actual != fine
             if name != "smooth_l1_loss_backward":
                 stepwise = operator.reference(
                     **operator.reference_arguments(**case), work=np.float32
                 )
-                wrong &= found != kinds(stepwise, dtype)
-                wrong &= ~((abs(found) == 1) & ~np.isfinite(stepwise))
+                wrong &= actual != kinds(stepwise, dtype)
+                wrong &= ~((abs(actual) == 1) & ~np.isfinite(stepwise))
             if wrong.any():
                 place = tuple(np.argwhere(wrong)[0])
                 raise AssertionError(f"{name}: {case} at {place}: {got[place]}, not {exact[place]}")

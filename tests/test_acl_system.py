@@ -159,8 +159,8 @@ def test_callbacks_run_in_the_streams_order_on_the_subscribed_thread():
 
 def test_a_stream_goes_on_beside_a_callback_that_does_not_block():
     stream, ran = acl.aclrtCreateStream()[1], []
-    own = threading.get_ident()
-    assert acl.aclrtSubscribeReport(own, stream) == 0
+    thread = threading.get_ident()
+    assert acl.aclrtSubscribeReport(thread, stream) == 0
     assert acl.aclrtLaunchCallback(ran.append, 7, acl.ACL_CALLBACK_NO_BLOCK, stream) == 0
     assert acl.aclrtSynchronizeStream(stream) == 0
     assert ran == []
@@ -168,45 +168,45 @@ def test_a_stream_goes_on_beside_a_callback_that_does_not_block():
     assert ran == [7]
     assert acl.aclrtProcessReport(0) == acl.ACL_ERROR_RT_REPORT_TIMEOUT
     assert acl.aclrtProcessReport(-2) == 107000
-    assert acl.aclrtUnSubscribeReport(own, stream) == 0
+    assert acl.aclrtUnSubscribeReport(thread, stream) == 0
     assert acl.aclrtProcessReport(-1) == acl.ACL_ERROR_RT_THREAD_SUBSCRIBE
 
 
 def test_a_stream_does_not_wait_for_a_callback_that_nobody_will_run():
-    stream, own = acl.aclrtCreateStream()[1], threading.get_ident()
+    stream, thread = acl.aclrtCreateStream()[1], threading.get_ident()
     assert acl.aclrtLaunchCallback(print, 0, 0, stream) == acl.ACL_ERROR_RT_STREAM_NO_CB_REG
-    assert acl.aclrtSubscribeReport(own, stream) == 0
+    assert acl.aclrtSubscribeReport(thread, stream) == 0
     assert acl.aclrtLaunchCallback(None, 0, 0, stream) == 100000
     assert acl.aclrtLaunchCallback(print, 0, 2, stream) == 107000
     assert acl.aclrtLaunchCallback(print, 0, acl.ACL_CALLBACK_BLOCK, stream) == 0
     assert acl.aclrtSynchronizeStreamWithTimeout(stream, 50) == 507046
-    assert acl.aclrtUnSubscribeReport(own, stream) == 0
+    assert acl.aclrtUnSubscribeReport(thread, stream) == 0
     assert acl.aclrtSynchronizeStream(stream) == 0
 
 
 def test_the_end_of_a_stream_ends_its_subscription():
     """The system gives a thread's number to another one, which must not find what waited for the first."""
-    own, ran = threading.get_ident(), []
+    thread, ran = threading.get_ident(), []
     first, second = (acl.aclrtCreateStream()[1] for _ in range(2))
     for stream in (first, second):
-        assert acl.aclrtSubscribeReport(own, stream) == 0
+        assert acl.aclrtSubscribeReport(thread, stream) == 0
         assert acl.aclrtLaunchCallback(ran.append, 7, acl.ACL_CALLBACK_NO_BLOCK, stream) == 0
     assert acl.aclrtDestroyStream(first) == 0
     assert acl.aclrtProcessReport(-1) == 0
     assert acl.aclrtDestroyStream(second) == 0
     assert acl.aclrtProcessReport(-1) == acl.ACL_ERROR_RT_THREAD_SUBSCRIBE
     context, kept = acl.aclrtCreateContext(0)[1], acl.aclrtCreateStream()[1]
-    assert acl.aclrtSubscribeReport(own, kept) == 0
+    assert acl.aclrtSubscribeReport(thread, kept) == 0
     assert acl.aclrtDestroyContext(context) == 0
     assert acl.aclrtProcessReport(0) == acl.ACL_ERROR_RT_THREAD_SUBSCRIBE
     assert ran == [7]
 
 
 def test_a_child_has_no_subscriptions():
-    stream, own = acl.aclrtCreateStream()[1], threading.get_ident()
-    assert acl.aclrtSubscribeReport(own, stream) == 0
+    stream, thread = acl.aclrtCreateStream()[1], threading.get_ident()
+    assert acl.aclrtSubscribeReport(thread, stream) == 0
     child = os.fork()
     if child == 0:
         os._exit(acl.aclrtProcessReport(-1) == acl.ACL_ERROR_RT_THREAD_SUBSCRIBE)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
-    assert acl.aclrtUnSubscribeReport(own, stream) == 0
+    assert acl.aclrtUnSubscribeReport(thread, stream) == 0

@@ -188,19 +188,19 @@ class Counting:
 
 
 @pytest.mark.parametrize(
-    ("regime", "own", "usual"),
+    ("regime", "ours", "usual"),
     [
         ("same", 2, None), ("new sizes", 2, 2), ("in place", 2, 2), ("refusal", 2, 2), ("two-phase", 2, 2),
         ("kinds in a row", 16, None), ("kinds in turn", 16, 16), ("first of a kind", 1, 16),
     ],
 )  # fmt: skip
 def test_every_round_has_what_it_is_compared_with_and_a_yardstick(
-    regime: str, own: int, usual: int | None
+    regime: str, ours: int, usual: int | None
 ) -> None:
     """Contenders, as many of ours that do what they are compared with, and the yardstick, four calls."""
     clock = Counting()
     rows = rows_of(regime, clock, 3)
-    expected = [own] * len(rows) + ([] if usual is None else [usual] * len(rows)) + [4]
+    expected = [ours] * len(rows) + ([] if usual is None else [usual] * len(rows)) + [4]
     assert len(clock.samples) == 3 * len(expected)
     for start in range(0, len(clock.samples), len(expected)):
         assert sorted(clock.samples[start : start + len(expected)]) == sorted(expected)
@@ -233,8 +233,8 @@ def test_without_the_calls_that_it_is_compared_with_a_case_is_still_timed(
     """They are wrong here, and are not timed."""
     right = calls.find_fault
 
-    def same_is_wrong(*given: Any) -> str:
-        return "it is wrong" * (given[0].name == "same") or right(*given)
+    def same_is_wrong(*arguments: Any) -> str:
+        return "it is wrong" * (arguments[0].name == "same") or right(*arguments)
 
     monkeypatch.setattr(calls, "find_fault", same_is_wrong)
     rows = rows_of("new sizes", Counting(), 1)
@@ -284,8 +284,8 @@ def test_results_of_before_there_was_a_yardstick_are_read(
     old = results | {"rows": [row | {"disturbed": False} for row in rows]}
     source.write_text(json.dumps(old))
     table = tmp_path / "cases.csv"
-    given = ["--from", str(source), "--html", str(page), "--csv", str(table)]
-    assert cli.main(["bench", *given]) == 0
+    options = ["--from", str(source), "--html", str(page), "--csv", str(table)]
+    assert cli.main(["bench", *options]) == 0
     assert re.search(r", same, .*FLOAT \|", text_of(old))
     assert not capsys.readouterr().err
     assert "slow" in sheet([results]).splitlines()[0]
@@ -296,18 +296,18 @@ def test_results_of_before_there_was_a_yardstick_are_read(
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"),
+    ("options", "expected"),
     [([], None), (["--quick"], 0), (["--quick", "--again", "5"], 5), (["--again", "0"], 0)],
 )
 def test_how_long_cases_may_be_timed_again_is_an_option(
-    given: list[str],
+    options: list[str],
     expected: float | None,
     monkeypatch: pytest.MonkeyPatch,
     results: dict[str, Any],
 ) -> None:
     asked: list[Settings] = []
     monkeypatch.setattr(command, "run", lambda settings, _: asked.append(settings) or results)
-    assert cli.main(["bench", *given]) == 0
+    assert cli.main(["bench", *options]) == 0
     assert [each.again_seconds for each in asked] == [expected]
     for wrong in ("-1", "nan"):
         assert cli.main(["bench", "--again", wrong]) == 2

@@ -105,7 +105,7 @@ def call_operator(c, operator, arguments, stream):
     """Both phases from plain Python arguments; the output arrays, and the plain call's."""
     values = arguments or operator.samples[0].arrays()
     dtype_codes = codes()
-    given, tensors, memory, scalars, keep, outputs = [], [], [], [], [], []
+    c_arguments, tensors, memory, scalars, keep, outputs = [], [], [], [], [], []
     expected = plain(operator)(**values)
     places = places_for(operator, values)
     for parameter in operator.parameters:
@@ -116,27 +116,27 @@ def call_operator(c, operator, arguments, stream):
                 if not parameter.in_place:
                     value = next(places)
             if value is None:
-                given.append(None)
+                c_arguments.append(None)
                 continue
             array = np.ascontiguousarray(value).reshape(np.shape(value))
             tensor, data = c.tensor(array, dtype_codes[array.dtype.name])
-            given.append(tensor)
+            c_arguments.append(tensor)
             tensors.append(tensor)
             memory.append(data)
         elif parameter.kind is Kind.SCALAR:
             number = c_double(value)
             scalars.append(c.aclCreateScalar(byref(number), dtype_codes["float64"]))
-            given.append(scalars[-1])
+            c_arguments.append(scalars[-1])
         elif parameter.kind is Kind.CSTRING:
             keep.append(ctypes.create_string_buffer(value.encode()))
-            given.append(ctypes.cast(keep[-1], c_void_p))
+            c_arguments.append(ctypes.cast(keep[-1], c_void_p))
         elif parameter.kind is Kind.INT64 and isinstance(value, str):
-            given.append(parameter.choices.index(value))
+            c_arguments.append(parameter.choices.index(value))
         else:
-            given.append(value)
+            c_arguments.append(value)
     size, executor = c_uint64(99), c_void_p()
     phase_one = getattr(c, f"{operator.name}GetWorkspaceSize")
-    assert phase_one(*given, byref(size), byref(executor)) == 0, c.message()
+    assert phase_one(*c_arguments, byref(size), byref(executor)) == 0, c.message()
     assert size.value == 0
     assert getattr(c, operator.name)(None, size, executor, stream) == 0, c.message()
     # Descriptors end as soon as phase two has returned, and the executor is destroyed late.
@@ -146,8 +146,8 @@ def call_operator(c, operator, arguments, stream):
     assert c.aclDestroyAclOpExecutor(executor) == 0
     known = each(expected)
     got = [
-        c.fetch(memory[place], np.empty_like(own))
-        for place, own in zip(outputs, known, strict=False)
+        c.fetch(memory[place], np.empty_like(template))
+        for place, template in zip(outputs, known, strict=False)
     ]
     for data in memory:
         assert c.aclrtFree(data) == 0
@@ -170,7 +170,7 @@ def float_samples():
 def test_samples_through_c(c, operator, sample):
     stream = stream_of(c)
     got, expected = call_operator(c, operator, sample.arrays(), stream)
-    assert [own.tobytes() for own in got] == [own.tobytes() for own in expected]
+    assert [array.tobytes() for array in got] == [array.tobytes() for array in expected]
 
 
 def test_many_threads_at_once(c):
@@ -184,7 +184,7 @@ def test_many_threads_at_once(c):
             for turn in range(12):
                 operator = operators[(index + turn) % len(operators)]
                 got, expected = call_operator(c, operator, {}, stream)
-                assert [own.tobytes() for own in got] == [own.tobytes() for own in expected]
+                assert [array.tobytes() for array in got] == [array.tobytes() for array in expected]
             assert c.aclrtSynchronizeStream(0x1234) == 107017
             assert c.message().count("aclrtSynchronizeStream: stream: expected a stream") == 1
             assert c.message() == ""
@@ -281,12 +281,14 @@ def test_any_byte_but_0_is_true(c):
     scalar, results = c.aclCreateScalar(byref(one), FLOAT), []
     for byte in (0, 1, 2, 128, 255):
         out, where = c.tensor(np.zeros_like(x))
-        given = (tensor, scalar, scalar, scalar, byte, tensor, out)
-        assert c.aclnnEluBackwardGetWorkspaceSize(*given, byref(size), byref(executor)) == 0
+        arguments = (tensor, scalar, scalar, scalar, byte, tensor, out)
+        assert c.aclnnEluBackwardGetWorkspaceSize(*arguments, byref(size), byref(executor)) == 0
         assert c.aclnnEluBackward(None, 0, executor, None) == 0
         assert c.aclrtSynchronizeStream(None) == 0
         results.append(c.fetch(where, x).tolist())
-    assert results == [openaclnn.elu_backward(x, x, is_result=own > 0).tolist() for own in range(5)]
+    assert results == [
+        openaclnn.elu_backward(x, x, is_result=number > 0).tolist() for number in range(5)
+    ]
 
 
 def test_counts_that_cannot_be(c):
@@ -321,9 +323,9 @@ def test_a_view_may_reach_into_the_padding(c):
     out = raw(before, (2, 3), 27)
     size, executor = c_uint64(), c_void_p()
     mean = ctypes.create_string_buffer(b"mean")
-    given = [*tensors, None, None, ctypes.cast(mean, c_void_p), -100, 0.0, 0.0, out]
+    arguments = [*tensors, None, None, ctypes.cast(mean, c_void_p), -100, 0.0, 0.0, out]
     phase_one = getattr(c, f"{operator.name}GetWorkspaceSize")
-    assert phase_one(*given, byref(size), byref(executor)) == 0
+    assert phase_one(*arguments, byref(size), byref(executor)) == 0
     assert getattr(c, operator.name)(None, 0, executor, stream) == 0, c.message()
     assert c.aclrtSynchronizeStream(stream) == 0
     got = c.fetch(memory[-1], np.empty(6, np.float32))
@@ -388,19 +390,19 @@ def test_null_is_told_before_handles_that_are_stale_or_of_another_kind(c, operat
     assert required
     size, executor = c_uint64(), c_void_p()
     for wrong in (stale, array):
-        given = {p.name: 0 for p in operator.parameters}
+        arguments = {p.name: 0 for p in operator.parameters}
         handles = [p.name for p in operator.parameters if p.is_tensor or p.kind is Kind.SCALAR]
-        given |= dict.fromkeys(handles, c_void_p(wrong))
+        arguments |= dict.fromkeys(handles, c_void_p(wrong))
         places = (byref(size), byref(executor))
         words = [p for p in operator.parameters if p.kind is Kind.CSTRING]
-        given |= {p.name: p.default.encode() if p.name in required else None for p in words}
+        arguments |= {p.name: p.default.encode() if p.name in required else None for p in words}
         for name in required & set(handles):
-            assert phase_one(*(given | {name: None}).values(), *places) == 161001
+            assert phase_one(*(arguments | {name: None}).values(), *places) == 161001
             assert f"{operator.name}: {name}: expected a" in c.message()
         for name, pair in (("workspaceSize", (None, places[1])), ("executor", (places[0], None))):
-            assert phase_one(*given.values(), *pair) == 161001
+            assert phase_one(*arguments.values(), *pair) == 161001
             assert f"{operator.name}: {name}: expected a pointer, got null" in c.message()
-        assert phase_one(*given.values(), *places) == 161002
+        assert phase_one(*arguments.values(), *places) == 161002
         assert f"{operator.name}: {handles[0]}: expected a" in c.message()
 
 

@@ -27,20 +27,20 @@ def ask(*arguments, **environment):
 
 
 def test_the_config_tool_answers(monkeypatch, capsys):
-    found = installed()
+    installation = installed()
     done = ask("--cflags", "--libs")
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.split() == [*found.cflags, *found.libs]
+    assert done.stdout.split() == [*installation.cflags, *installation.libs]
     monkeypatch.setenv("OPENACLNN_CACHE_DIR", str(CACHE))
     for option, answer in {
-        "--prefix": found.root, "--includedir": found.include, "--libdir": found.lib, "--version": openaclnn.__version__,
+        "--prefix": installation.root, "--includedir": installation.include, "--libdir": installation.lib, "--version": openaclnn.__version__,
     }.items():  # fmt: skip
         assert config.main([option]) == 0
         assert capsys.readouterr().out.strip() == str(answer)
     assert config.main([]) == 2
-    assert (found.include / "acl" / "acl.h").is_file()
+    assert (installation.include / "acl" / "acl.h").is_file()
     for operator in openaclnn.registry():
-        assert (found.include / operator.header).is_file()
+        assert (installation.include / operator.header).is_file()
 
 
 def test_what_is_missing_is_said(tmp_path, monkeypatch, capsys):
@@ -176,14 +176,14 @@ def test_libraries_open_by_name(tmp_path):
 def test_cmake_finds_it(tmp_path):
     if shutil.which("cmake") is None:
         pytest.skip("no CMake")
-    found = installed()
+    installation = installed()
     (tmp_path / "CMakeLists.txt").write_text(
         "cmake_minimum_required(VERSION 3.16)\nproject(example C)\n"
         f"find_package(openaclnn {openaclnn.__version__} CONFIG REQUIRED)\n"
         f"add_executable(example {ELU})\ntarget_link_libraries(example openaclnn::openaclnn)\n"
     )
     folder = str(tmp_path / "build")
-    prefix = f"-DCMAKE_PREFIX_PATH={found.root}"
+    prefix = f"-DCMAKE_PREFIX_PATH={installation.root}"
     for command in (
         ["cmake", "-S", str(tmp_path), "-B", folder, prefix],
         ["cmake", "--build", folder],
@@ -220,10 +220,10 @@ def test_the_environment_of_a_shell(tmp_path):
 def test_pkg_config_finds_it(tmp_path):
     if shutil.which("pkg-config") is None:
         pytest.skip("no pkg-config")
-    found = installed()
+    installation = installed()
     flags = subprocess.run(
         ["pkg-config", "--cflags", "--libs", "openaclnn"], capture_output=True, text=True, check=True,
-        env=dict(os.environ, PKG_CONFIG_PATH=str(found.lib / "pkgconfig")),
+        env=dict(os.environ, PKG_CONFIG_PATH=str(installation.lib / "pkgconfig")),
     ).stdout.split()  # fmt: skip
     subprocess.run(["cc", str(ELU), *flags, "-o", str(tmp_path / "program")], check=True)
     assert run_program(tmp_path / "program") == ANSWER
@@ -387,8 +387,8 @@ def test_leaks_of_the_program_are_still_told(tmp_path):
         [program], env=suppressions(), cwd="/", capture_output=True, text=True, check=False
     )
     assert done.returncode != 0
-    found = sorted(line.split()[3] for line in done.stderr.splitlines() if "leak of" in line)
-    assert found == ["123", "8"], done.stderr
+    sizes = sorted(line.split()[3] for line in done.stderr.splitlines() if "leak of" in line)
+    assert sizes == ["123", "8"], done.stderr
 
 
 def test_it_starts_in_a_process_that_has_loaded_pytorch():

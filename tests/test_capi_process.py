@@ -489,8 +489,8 @@ int main(void)
 
 
 def python_flags() -> list[str]:
-    found = find_toolchain()
-    return [flag.replace("-I", "-isystem", 1) for flag in found.includes] + list(found.link)
+    toolchain = find_toolchain()
+    return [flag.replace("-I", "-isystem", 1) for flag in toolchain.includes] + list(toolchain.link)
 
 
 def test_a_host_that_ends_python_or_has_several(tmp_path: Path) -> None:

@@ -72,8 +72,8 @@ def aclnn(tmp_path: Path, **change: str) -> Case:
 def test_tables_as_they_come(tmp_path: Path, row: dict[str, str], end: str, mark: str) -> None:
     """Line ends, byte order marks, columns in any order, columns that nobody knows."""
     backwards = dict(reversed(row.items()))
-    for own in (row, backwards):
-        [result] = run(table(tmp_path / "x.csv", own, end=end, mark=mark))
+    for columns in (row, backwards):
+        [result] = run(table(tmp_path / "x.csv", columns, end=end, mark=mark))
         assert result.verdict == "passed", result
 
 
@@ -131,8 +131,8 @@ def drawn(tmp_path: Path, ranges: str, shape: str = "(40, 60)") -> list[np.ndarr
         output_shapes="",
         input_data_ranges=ranges,
     )
-    found = data(case).arguments
-    return [found[name] for name in ("grad_output", "self", "target")]
+    arguments = data(case).arguments
+    return [arguments[name] for name in ("grad_output", "self", "target")]
 
 
 def test_ranges(tmp_path: Path) -> None:
@@ -164,8 +164,8 @@ def test_ranges(tmp_path: Path) -> None:
 def test_ranges_of_the_interface(tmp_path: Path) -> None:
     """Entries may cover the inputs alone; those of outputs are not used."""
     for ranges in ("((1, 1), (2, 2), (3, 3))", "((1, 1), (2, 2), (3, 3), (0, 0))"):
-        found = data(aclnn(tmp_path, input_data_ranges=ranges)).arguments
-        assert [found[name].max() for name in ("grad_out", "self", "target")] == [1, 2, 3]
+        arguments = data(aclnn(tmp_path, input_data_ranges=ranges)).arguments
+        assert [arguments[name].max() for name in ("grad_out", "self", "target")] == [1, 2, 3]
 
 
 @pytest.mark.parametrize(
@@ -310,8 +310,10 @@ def test_weights_left_out_are_ones(tmp_path: Path, reduction: str) -> None:
         drawn = data(case).arguments
         x, target = torch.from_numpy(drawn["self"]), torch.from_numpy(np.asarray(drawn["target"]))
         expected = torch.nn.functional.nll_loss(x, target, reduction=reduction, ignore_index=1)
-        own = openaclnn.nll_loss if x.ndim < 3 else openaclnn.nll_loss2d
-        np.testing.assert_allclose(own(**drawn).out.reshape(expected.shape), expected, rtol=1e-6)
+        function = openaclnn.nll_loss if x.ndim < 3 else openaclnn.nll_loss2d
+        np.testing.assert_allclose(
+            function(**drawn).out.reshape(expected.shape), expected, rtol=1e-6
+        )
     [refused] = run(
         table(tmp_path / "y.csv", ACLNN | {
             "api_name": "aclnnNLLLoss", "tensor_view_shapes": "((8, 3), (8,), None, (1,), (1,))",
@@ -337,12 +339,12 @@ ELSEWHERE: list[tuple[dict[str, str], str]] = [
 
 def test_what_we_lack_is_skipped(tmp_path: Path) -> None:
     rows = [row for row, _ in ELSEWHERE]
-    found = run(table(tmp_path / "x.csv", *rows, KERNEL, ACLNN))
+    results = run(table(tmp_path / "x.csv", *rows, KERNEL, ACLNN))
     reasons = [reason for _, reason in ELSEWHERE]
-    assert [(r.verdict, r.reason) for r in found[:-2]] == [
+    assert [(r.verdict, r.reason) for r in results[:-2]] == [
         ("skipped", reason) for reason in reasons
     ]
-    assert [r.why for r in found[:2]] == ["torch.add is a function of a framework, called end to end", "aclnnTanh is not among our operators"]  # fmt: skip
+    assert [r.why for r in results[:2]] == ["torch.add is a function of a framework, called end to end", "aclnnTanh is not among our operators"]  # fmt: skip
 
 
 def test_kernels_of_one_interface(tmp_path: Path) -> None:
@@ -396,14 +398,14 @@ def attr(name: Any, dtype: str, values: Any, kind: str = "attr") -> dict[str, An
 def elu(
     number: int = 0, values: Any = (-2, 2), dtype: str = "fp32", shape: Any = (20, 30), **more: Any
 ) -> dict[str, Any]:
-    given = list(values) if isinstance(values, tuple) else values
+    range_values = list(values) if isinstance(values, tuple) else values
     scalars = [
         attr(None, "fp32", more.pop(name, 1), "scalar") for name in ("alpha", "scale", "inputScale")
     ]
     return {
         "id": number, "name": "torch.ops.aten.elu_backward", "aclnn_name": "EluBackward", "api_type": "f", "is_boundary": True,
         "standard": {"acc": "default", "perf": "not_key", "mem": 1.1}, "expected_error_msg": None, "uuid": None,
-        "inputs": [tensor("x", dtype, list(shape), given), *scalars, attr("b", "attr_bool", more.pop("is_result", 0)),
+        "inputs": [tensor("x", dtype, list(shape), range_values), *scalars, attr("b", "attr_bool", more.pop("is_result", 0)),
                    tensor(None, dtype, list(shape), [-3, 3])],
         **more,
     }  # fmt: skip
@@ -508,7 +510,7 @@ def entropy(number: int = 0, rows: int = 7, classes: int = 3, **more: Any) -> di
 def test_unread_tensors_are_null(tmp_path: Path, through: str) -> None:
     short = entropy()
     short["inputs"].pop()  # the scale is not there at all
-    found = run(
+    results = run(
         listed(
             tmp_path / "x.json",
             entropy(),
@@ -518,7 +520,7 @@ def test_unread_tensors_are_null(tmp_path: Path, through: str) -> None:
         ),
         through=through,
     )
-    assert [r.verdict for r in found] == ["passed"] * 4, found
+    assert [r.verdict for r in results] == ["passed"] * 4, results
     assert one(listed(tmp_path / "x.json", entropy())).tensors["gradZlossOptional"] is None
     reductions = {
         atk_data(tmp_path, entropy(n, 1, grad=[1], reduction=["mean", "sum", "none"])).arguments[
@@ -542,8 +544,8 @@ def test_targets_out_of_range_count_for_nothing(
     shape = [64] if reduction == "none" else []
     cases = [entropy(n, 64, targets=targets, reduction=reduction, grad=shape, ignoreIndex=ignored, target_dtype=dtype)
              for n, (ignored, dtype) in enumerate([(-1, "int64"), (0, "int32"), (-100, "int64")])]  # fmt: skip
-    found = run(listed(tmp_path / "x.json", *cases), golden=tmp_path / "g")
-    assert [r.verdict for r in found] == ["passed"] * 3, found
+    results = run(listed(tmp_path / "x.json", *cases), golden=tmp_path / "g")
+    assert [r.verdict for r in results] == ["passed"] * 3, results
     assert (tmp_path / "g" / "ce-1" / "golden.npy").exists()
     row = KERNEL | {
         "op_name": "nll_loss", "input_shapes": "((64, 3), (64,), (3,))", "input_dtypes": "('float32', 'uint8', 'float32')", "output_shapes": "",
@@ -562,8 +564,8 @@ def test_ids_keep_cases_apart(tmp_path: Path) -> None:
     path = listed(tmp_path / "x.json", elu(3), elu(5))
     first, second = (data(case) for case in read_cases(path) if isinstance(case, Case))
     assert (first.arguments["grad_output"] != second.arguments["grad_output"]).any()
-    found = run(path, golden=tmp_path / "g")
-    assert [r.label for r in found] == [
+    results = run(path, golden=tmp_path / "g")
+    assert [r.label for r in results] == [
         "3 torch.ops.aten.elu_backward",
         "5 torch.ops.aten.elu_backward",
     ]
@@ -574,7 +576,7 @@ def test_ids_keep_cases_apart(tmp_path: Path) -> None:
 
 
 def test_values_that_a_dtype_cannot_hold(tmp_path: Path) -> None:
-    found = run(
+    results = run(
         listed(
             tmp_path / "x.json",
             entropy(targets=["-inf"]),
@@ -583,8 +585,8 @@ def test_values_that_a_dtype_cannot_hold(tmp_path: Path) -> None:
             elu(),
         )
     )
-    assert [(r.verdict, r.reason) for r in found] == [("skipped", "value")] * 3 + [("passed", "")]
-    assert "cannot hold -inf" in found[0].why
+    assert [(r.verdict, r.reason) for r in results] == [("skipped", "value")] * 3 + [("passed", "")]
+    assert "cannot hold -inf" in results[0].why
 
 
 def test_causes_are_counted(tmp_path: Path, capsys: Any) -> None:

@@ -46,10 +46,10 @@ def entered(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def run(engine: Any, target: Array, values: Array, out: Array) -> int:
     """An engine's kernel over arrays with the classes on their second axis; 5 is ignored."""
-    own, to = Tensor.from_numpy(values), Tensor.from_numpy(out)
+    source, to = Tensor.from_numpy(values), Tensor.from_numpy(out)
     plan = class_plan(
-        "", "picked", own.dtype,
-        [("target", Tensor.from_numpy(target), "positions"), ("self", own, "full")],
+        "", "picked", source.dtype,
+        [("target", Tensor.from_numpy(target), "positions"), ("self", source, "full")],
         [("out", to, "positions")], values.shape, 1, 0, {"ignore_index": 5},
     )  # fmt: skip
     assert engine.declines(plan) is None

@@ -76,13 +76,13 @@ def test_json_and_csv(folder: Path, capsys: Any) -> None:
     bad[0, 0] = np.inf
     np.save("bad.npy", bad)
     status, out, _ = told(capsys, "compare", "bad.npy", "golden.npy", "--json")
-    found = json.loads(out)
+    report = json.loads(out)
     assert status == 1
-    assert not found["passed"]
-    assert found["first_bad"][0]["actual"] == "inf"
-    assert found["first_bad"][1]["position"] == [3, 4]
-    assert sum(found["ulp_histogram"].values()) == 600
-    assert found["ulp_histogram"]["NaN/Inf differ"] == 1
+    assert not report["passed"]
+    assert report["first_bad"][0]["actual"] == "inf"
+    assert report["first_bad"][1]["position"] == [3, 4]
+    assert sum(report["ulp_histogram"].values()) == 600
+    assert report["ulp_histogram"]["NaN/Inf differ"] == 1
     _, out, _ = told(capsys, "compare", "bad.npy", "golden.npy", "--csv")
     [row] = csv.DictReader(io.StringIO(out))
     assert (row["verdict"], row["bad"]) == ("failed", "2")
@@ -116,10 +116,10 @@ def test_a_file_that_cannot_be_read_fails_alone(folder: Path, capsys: Any) -> No
     status, out, err = told(capsys, "compare", "ours", "theirs", "--json")
     assert (status, err) == (2, "")
     assert [each["verdict"] for each in json.loads(out)] == ["passed", "unreadable", "unreadable"]
-    found = {each["name"]: each["reasons"] for each in json.loads(out)}
-    assert found["good"] == []
-    assert found["junk"] == ["ours/junk.npy: not a file of numbers"]
-    assert "needs a dtype" in found["raw"][0]
+    reasons = {each["name"]: each["reasons"] for each in json.loads(out)}
+    assert reasons["good"] == []
+    assert reasons["junk"] == ["ours/junk.npy: not a file of numbers"]
+    assert "needs a dtype" in reasons["raw"][0]
     status, out, _ = told(
         capsys, "compare", "ours", "theirs", "theirs", "--standard", "cross_check"
     )
@@ -185,23 +185,25 @@ def test_dtypes_that_differ_are_noted(folder: Path, capsys: Any) -> None:
     assert "judged as" not in told(capsys, "compare", "wide.npy", "good.npy", "--dtype", "fp16")[1]
 
 
-def device(operator: Operator, made: Path, dump: Path, suffix: str, own: str = "golden") -> None:
+def device(
+    operator: Operator, goldens: Path, dump: Path, suffix: str, naming: str = "golden"
+) -> None:
     """What a device would do: read each case's inputs, and write its outputs under names of their own."""
-    for case in json.loads((made / "manifest.json").read_text())["cases"]:
-        files = {name: Source(made / case["name"] / name, dtype=raw_type(each["dtype"]), shape=tuple(each["shape"]))
+    for case in json.loads((goldens / "manifest.json").read_text())["cases"]:
+        files = {name: Source(goldens / case["name"] / name, dtype=raw_type(each["dtype"]), shape=tuple(each["shape"]))
                  for name, each in case["files"].items()}  # fmt: skip
-        given = dict(case["attributes"]) | {
+        arguments = dict(case["attributes"]) | {
             Path(name).stem: np.array(read_array(source))
             for name, source in files.items()
             if not name.startswith("golden")
         }
-        results = by_output(operator, plain(operator)(**given))
+        results = by_output(operator, plain(operator)(**arguments))
         (dump / case["name"]).mkdir(parents=True)
         for name, result in results.items():
             single = operator.result_type is None
             stems = {"golden": "golden" if single else f"golden_{operator[name].field}",
                      "python": "out" if single else operator[name].field, "C": name}  # fmt: skip
-            write_array(dump / case["name"] / f"{stems[own]}.{suffix}", np.asarray(result))
+            write_array(dump / case["name"] / f"{stems[naming]}.{suffix}", np.asarray(result))
 
 
 @pytest.mark.parametrize("operator", families(OPERATORS)[::2], ids=lambda op: op.python_name)
@@ -211,7 +213,7 @@ def test_golden_then_compare(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     shape = "4x6" if 2 in ranks_of(operator) else "2x5x3x4"
-    for form, suffix, own in (("npy", "npy", "golden"), ("bin", "bin", "python"), ("npy", "bin", "C"), ("bin", "npy", "C")):  # fmt: skip
+    for form, suffix, naming in (("npy", "npy", "golden"), ("bin", "bin", "python"), ("npy", "bin", "C"), ("bin", "npy", "C")):  # fmt: skip
         for name in ("made", "dump"):
             shutil.rmtree(name, ignore_errors=True)
         line = [
@@ -227,7 +229,7 @@ def test_golden_then_compare(
             form,
         ]
         assert main([*line, "-o", "made"]) == 0
-        device(operator, Path("made"), Path("dump"), suffix, own)
+        device(operator, Path("made"), Path("dump"), suffix, naming)
         capsys.readouterr()
         status, out, err = told(capsys, "compare", "dump", "made", "--json")
         rows = json.loads(out)
@@ -369,7 +371,7 @@ def test_picture(folder: Path, capsys: Any) -> None:
         ["compare", "good.npy", "golden.npy", "--rtol", "-1"], ["compare", "good.npy", "golden.npy", "--ptol", "2"],
         *(["compare", "bad.npy", "golden.npy", "--standard", standard, f"--{name}", "nan"]
           for standard in ("mixed", "close") for name in ("rtol", "atol", "ptol")),
-        *(["compare", "good.npy", "golden.npy", *given] for given in (
+        *(["compare", "good.npy", "golden.npy", *options] for options in (
             ["--standard", "cosine", "--rtol", "3"], ["--standard", "stat_rel_err", "--ptol", "0.1"],
             ["--standard", "close", "--limit", "1"], ["--level", "L0"], ["golden.npy"], ["--csv", "--json"])),
         ["compare", "good.npy:fp32", "golden.npy"], ["cases", "good.npy", "--sheet", "one"],
@@ -393,7 +395,7 @@ def test_a_traceback_for_those_who_ask(folder: Path) -> None:
 def test_a_fault_of_ours_is_one_sentence_too(
     folder: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(*given: Any) -> None:
+    def fail(*arguments: Any) -> None:
         raise RuntimeError("first line\nsecond line")
 
     monkeypatch.setattr("openaclnn.cli.compare.judge", fail)

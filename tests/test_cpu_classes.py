@@ -217,8 +217,8 @@ def test_planes_give_numpys_bits_compared_or_scattered(
             super().__init__(*described)
             self.name += f".{cache}"
 
-    own = nll.KERNELS[NLL.python_name]
-    kernel = nll.NllGradient(own.formula, own.plan, **own.switches)
+    registered = nll.KERNELS[NLL.python_name]
+    kernel = nll.NllGradient(registered.formula, registered.plan, **registered.switches)
     kernel.kernel = Gradient
     for count, width in ((nll.FEW + 1, 65), (21, 65), (nll.MANY, 3), (nll.MANY + 1, 3), (21, 1)):
         for height in (1, 64):

@@ -97,15 +97,15 @@ def test_the_number_of_threads_does_not_change_a_bit(dtype: Any) -> None:
     for threads in (1, 2, 3, 4, 2):
         openaclnn.set_num_threads(threads)
         assert pool.get_num_threads() == threads
-        for key, name, given in (
+        for key, name, arguments in (
             ("elu", "elu_backward", {"grad_output": arrays[0], "self_or_result": arrays[1]}),
             ("smooth", "smooth_l1_loss_backward",
              {"grad_out": arrays[0], "self": arrays[1], "target": arrays[2], "beta": 0.7}),
             ("turned", "l1_loss_backward",
              {"grad_output": square[0], "self": square[1], "target": square[2].T.copy().T}),
         ):  # fmt: skip
-            out = np.full(given[next(iter(given))].shape, np.nan, dtype)
-            prepared(name, out, **given)()
+            out = np.full(arguments[next(iter(arguments))].shape, np.nan, dtype)
+            prepared(name, out, **arguments)()
             outputs[key].append(out.tobytes())
     assert all(len(set(results)) == 1 for results in outputs.values())
 
@@ -139,8 +139,8 @@ def test_status_word_and_coverage() -> None:
                 assert (seen == 1).all()
                 run = pool.bind(kernel, count, grain)
                 # By the builtin, and by the function in Python.
-                for given in ((seen.ctypes.data,), [seen.ctypes.data]):
-                    assert run(given, 0) == 7
+                for addresses in ((seen.ctypes.data,), [seen.ctypes.data]):
+                    assert run(addresses, 0) == 7
                 assert run((seen.ctypes.data,)) == 7
                 assert (seen == 4).all()
                 with pytest.raises(TypeError):
@@ -178,9 +178,9 @@ def test_one_plan_shared_by_many_callers() -> None:
     openaclnn.set_num_threads(2)
     operator = find_operator("elu_backward")
     x = np.linspace(-3, 3, 1000).astype(np.float32)
-    given = {p.python_name: p.default for p in operator.parameters}
-    given |= {"grad_output": x, "self_or_result": x, "out": np.empty_like(x)}
-    runner = cpu.prepare(operator.plan(bind_plain(operator, given, current_product())))
+    arguments = {p.python_name: p.default for p in operator.parameters}
+    arguments |= {"grad_output": x, "self_or_result": x, "out": np.empty_like(x)}
+    runner = cpu.prepare(operator.plan(bind_plain(operator, arguments, current_product())))
     expected = np.empty_like(x)
     runner([x.ctypes.data, x.ctypes.data, expected.ctypes.data], 0)
     wrong: list[float] = []

@@ -179,12 +179,12 @@ def test_the_table_of_speed_is_made_from_the_file_of_cases() -> None:
     on_gpu = [
         row | {"engine": "triton", "contender": "triton out=", "threads": None} for row in rows[:2]
     ]
-    made = speed_table([
+    table = speed_table([
         {"machine": {"cpu": "C", "cores": 16}, "rows": rows + theirs}, {"machine": {"gpu": "G"}, "rows": on_gpu},
     ])  # fmt: skip
-    line = next(line for line in made.splitlines() if "`elu_backward result bandwidth`" in line)
+    line = next(line for line in table.splitlines() if "`elu_backward result bandwidth`" in line)
     assert line.endswith("| 16.6 / 32.0 | 0.96 / 0.96 | 1.0 / 2.0 |")
-    assert "| C, 16 threads, times PyTorch (F32 / BF16) | G, of a copy (F32 / BF16) |" in made
+    assert "| C, 16 threads, times PyTorch (F32 / BF16) | G, of a copy (F32 / BF16) |" in table
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(PROJECT)))

@@ -101,14 +101,14 @@ class Page(Window):
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Explorer]:
-    with serving() as found:
-        yield found
+    with serving() as explorer:
+        yield explorer
 
 
 @pytest.fixture(scope="module")
 def driver() -> Iterator[Any]:
-    with started() as found:
-        yield found
+    with started() as browser:
+        yield browser
 
 
 @pytest.fixture
@@ -190,12 +190,12 @@ def test_operators_are_found_by_words(page: Page) -> None:
     offered = "return [...document.querySelectorAll('#operator option')].filter((e) => !e.hidden).map((e) => e.value)"
     with page.change():
         page.run(type_all_at_once, "GRADIENT softmax")
-    found = page.run(offered)
-    assert {"softmax_backward", "log_softmax_backward"} <= {*found} < {op.python_name for op in OPERATORS}  # fmt: skip
-    assert page.find("#operator").get_attribute("value") == found[0]
+    matches = page.run(offered)
+    assert {"softmax_backward", "log_softmax_backward"} <= {*matches} < {op.python_name for op in OPERATORS}  # fmt: skip
+    assert page.find("#operator").get_attribute("value") == matches[0]
     page.run(type_all_at_once, "no such thing")
     assert page.run(offered) == []
-    assert page.find("#operator").get_attribute("value") == found[0]
+    assert page.find("#operator").get_attribute("value") == matches[0]
     page.run(type_all_at_once, "")
     assert len(page.run(offered)) == len(OPERATORS)
 
@@ -481,8 +481,8 @@ def test_files_are_chosen(page: Page, pair: Any) -> None:
 
 
 def test_a_server_that_is_gone(driver: Any) -> None:
-    with serving() as own:
-        page = Page(driver, own.address)
+    with serving() as explorer:
+        page = Page(driver, explorer.address)
         page.open("elu_backward")
     page.type("#gradOutput-shape", "3")
     assert page.text("#verdict .headline") == "No answer"

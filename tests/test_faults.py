@@ -87,7 +87,7 @@ def test_the_compiler_fails_at_each_step(tmp_path: Path, monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("text", ["can't allocate lock", "can't allocate read lock"])
 def test_pythons_words_for_a_lack_of_memory(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def lacking(*given: Any) -> None:
+    def lacking(*arguments: Any) -> None:
         raise RuntimeError(text)
 
     assert acl.aclrtSetDevice(0) == 0
@@ -275,7 +275,7 @@ def test_a_kernel_that_raises_at_each_run(monkeypatch: pytest.MonkeyPatch, size:
                     told.append("raised")
             out = np.zeros_like(x)
             told += [phases(x, out), acl.aclrtSynchronizeStream(stream)]
-            assert [own for own in told if own] in (["raised"], [507015]), told
+            assert [failure for failure in told if failure] in (["raised"], [507015]), told
             left[0] = 0
             assert (phases(x, out), acl.aclrtSynchronizeStream(stream)) == (0, 0)
             np.testing.assert_array_equal(out, right)
@@ -291,7 +291,7 @@ def test_a_worker_that_never_begins_is_refused(monkeypatch: pytest.MonkeyPatch) 
     assert status == 0
     with monkeypatch.context() as patch:
         patch.setattr(forks, "_TENTHS", 1)
-        patch.setattr(stream._thread, "start_new_thread", lambda run, given: late.append(run))
+        patch.setattr(stream._thread, "start_new_thread", lambda run, arguments: late.append(run))
         event = acl.aclrtCreateEvent()[1]
         assert acl.aclrtRecordEvent(event, handle) == 207005
         assert "one that did not begin" in aclnn.aclGetRecentErrMsg()
@@ -403,14 +403,14 @@ def test_readers_and_programs_with_strange_input() -> None:
     for target in all_targets():
         fuzzer = Fuzzer(target, np.random.default_rng(11))
         assert [
-            str(own) for own in fuzzer.run(25 if target.name in (".xlsx", "programs") else 50)
+            str(fault) for fault in fuzzer.run(25 if target.name in (".xlsx", "programs") else 50)
         ] == []
         assert len(fuzzer.corpus) > len(target.seeds)
 
 
 def test_c_functions_with_strange_input(tmp_path: Path) -> None:
     fuzzer = Fuzzer(c_functions(installed(), tmp_path), np.random.default_rng(11))
-    assert [str(own) for own in fuzzer.run(40)] == []
+    assert [str(fault) for fault in fuzzer.run(40)] == []
     assert fuzzer.made > 300
     assert len(fuzzer.corpus) > len(fuzzer.target.seeds)
 
@@ -464,7 +464,7 @@ def test_the_grid_of_bits(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_short_soak(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("faults.soak.STREAMS", 300)
     monkeypatch.setattr("faults.soak.EVENTS", 600)
-    soak = Soak(8, [own for own in openaclnn.registry() if own.python_name in ("elu", "softmax", "nll_loss")])  # fmt: skip
+    soak = Soak(8, [operator for operator in openaclnn.registry() if operator.python_name in ("elu", "softmax", "nll_loss")])  # fmt: skip
     soak.run(1.0)
     assert soak.faults == []
     assert sum(soak.counts) > 500

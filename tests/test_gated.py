@@ -53,7 +53,7 @@ def check_layouts(operator: Gated, dtype: DType) -> None:
         dense = each(plain(operator)(**arguments))
         for name in tensor_names(operator):
             arguments[name], _ = laid_out(arguments[name], layout)
-        places = [laid_out(np.zeros(own.shape, dtype.numpy), other) for own in dense]
+        places = [laid_out(np.zeros(array.shape, dtype.numpy), other) for array in dense]
         out = tuple(view for view, _ in places)
         with told(layout, other, dim):
             plain(operator)(**arguments, out=out if len(out) > 1 else out[0])
@@ -146,8 +146,8 @@ if not MODE:
         x = arguments[operator[operator.whole].python_name]
         for _ in range(2):  # a repeated call takes a shorter way
             apart = plain(operator)(**arguments)
-            places = [x[:, : own.shape[1]] for own in each(apart)]
-            rest = [np.empty_like(own) for own in each(apart)[1:]]
+            places = [x[:, : array.shape[1]] for array in each(apart)]
+            rest = [np.empty_like(array) for array in each(apart)[1:]]
             out: Any = (places[0], *rest) if rest else places[0]
             before = x.copy()
             with pytest.raises(openaclnn.AclnnError, match="memory apart from") as caught:
@@ -187,7 +187,9 @@ if not MODE:
     def test_a_half_of_nothing(dim: int) -> None:
         x = np.empty((0, 6), np.float32)
         assert openaclnn.glu(x, dim=dim).shape == ((0, 6), (0, 3))[dim]
-        assert [own.shape for own in openaclnn.ge_glu(x, dim=dim)] == [((0, 6), (0, 3))[dim]] * 2
+        assert [output.shape for output in openaclnn.ge_glu(x, dim=dim)] == [
+            ((0, 6), (0, 3))[dim]
+        ] * 2
 
     SPECIAL: list[tuple[str, dict[str, Any], list[float], list[float]]] = [
         # gates and values; results
@@ -219,10 +221,10 @@ if not MODE:
                 arguments["gelu"] = np.full_like(half, options["gelu"])
             with openaclnn.use_engine(engine):
                 for result in (operator.oracle(**arguments), plain(operator)(**arguments)):
-                    own = each(result)[0].astype(dtype.numpy).astype(np.float64)
-                    np.testing.assert_array_equal(own, expected)
+                    actual = each(result)[0].astype(dtype.numpy).astype(np.float64)
+                    np.testing.assert_array_equal(actual, expected)
                     zeros = np.equal(expected, 0)
-                    assert (np.signbit(own) == np.signbit(expected))[zeros].all()
+                    assert (np.signbit(actual) == np.signbit(expected))[zeros].all()
 
     TORCH = {
         "glu": lambda F, a, b: a * b.sigmoid(),
@@ -253,9 +255,9 @@ if not MODE:
             peers = [TORCH[name](torch.nn.functional, *halves)]
             if first is not ours:
                 peers.append(torch.nn.functional.gelu(halves[1], approximate="tanh"))
-            for own, peer in zip([first] if first is ours else ours, peers, strict=True):
+            for output, peer in zip([first] if first is ours else ours, peers, strict=True):
                 pair = []
-                for value in (own, peer):
+                for value in (output, peer):
                     (once,) = torch.autograd.grad(value.sin().sum(), x, create_graph=True)
                     pair.append(
                         (once, *torch.autograd.grad(once.square().sum(), x, retain_graph=True))

@@ -28,11 +28,11 @@ def covered_libraries(folder: Path) -> Installation:
 class Surface:
     """The C functions of libraries, called as inputs say; what is compiled for that goes into a folder."""
 
-    def __init__(self, found: Installation, folder: Path) -> None:
+    def __init__(self, installation: Installation, folder: Path) -> None:
         source, library = Path(__file__).parents[1] / "attack" / "attack.c", folder / "surface.so"
         (folder / "attack_table.h").write_text(table_source())
         subprocess.run(
-            ["cc", "-shared", "-fPIC", "-g", "-DATTACK_INPUT", str(source), f"-I{folder}", *found.cflags, *found.libs, "-pthread",
+            ["cc", "-shared", "-fPIC", "-g", "-DATTACK_INPUT", str(source), f"-I{folder}", *installation.cflags, *installation.libs, "-pthread",
              "-o", str(library)],
             check=True,
         )  # fmt: skip

@@ -45,7 +45,7 @@ def all_targets() -> list[Target]:
     """In a folder that ends with the process."""
     place = Path(_kept_folder())
     array = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)
-    made = []
+    targets = []
     for suffix in (".npy", ".npz", ".safetensors", ".pt"):
         write_array(place / f"seed{suffix}", array)
         seed = (place / f"seed{suffix}").read_bytes()
@@ -58,12 +58,12 @@ def all_targets() -> list[Target]:
             b"data_offsets",
             b"__metadata__",
         )
-        made.append(
+        targets.append(
             Target(
                 suffix, [seed], _reader(place / f"x{suffix}", read_array), REFUSED, READERS, words
             )
         )
-    made.append(
+    targets.append(
         Target(
             "names",
             [b"x.bin:float16:2x3", b"x.npz:a", b"x.bin:float32"],
@@ -76,10 +76,10 @@ def all_targets() -> list[Target]:
     words = tuple(
         text.encode() for row in (KERNEL, PHASES) for pair in row.items() for text in pair if text
     )
-    made.append(
+    targets.append(
         Target(".csv", tables, _reader(place / "x.csv", _all_cases), REFUSED, READERS, words)
     )
-    made.append(
+    targets.append(
         Target(
             ".xlsx",
             [_sheet(place, KERNEL), _sheet(place, PHASES)],
@@ -124,7 +124,7 @@ def all_targets() -> list[Target]:
         b"int32",
         b"bool",
     )
-    made.append(
+    targets.append(
         Target(
             ".json",
             [json.dumps([case]).encode()],
@@ -151,7 +151,7 @@ def all_targets() -> list[Target]:
         b"npy",
         b"bin",
     )
-    made.append(
+    targets.append(
         Target(
             "manifest", [manifest], _reader(folder / MANIFEST, _manifest), REFUSED, READERS, words
         )
@@ -161,7 +161,7 @@ def all_targets() -> list[Target]:
         b"{}",
         b'{"dump": {"dump_path": "/tmp"}}',
     ]
-    made.append(
+    targets.append(
         Target(
             "aclInit's file",
             settings,
@@ -171,7 +171,7 @@ def all_targets() -> list[Target]:
             (b"device", b"product", b"openaclnn"),
         )
     )
-    made.append(
+    targets.append(
         Target(
             "programs",
             [bytes(range(200)), bytes(range(0, 250, 7)) * 4, WORDS],
@@ -180,12 +180,12 @@ def all_targets() -> list[Target]:
             ("runtime/", "calls/", "aclnn", "core/checks"),
         )
     )
-    return made
+    return targets
 
 
-def c_functions(found: Installation, folder: Path) -> Target:
+def c_functions(installation: Installation, folder: Path) -> Target:
     """Programs that call what libraries export."""
-    surface, rng = Surface(found, folder), np.random.default_rng(3)
+    surface, rng = Surface(installation, folder), np.random.default_rng(3)
     seeds = [bytes(range(256)) * 2, *(rng.bytes(2048) for _ in range(4))]
     traced = ("runtime/", "calls/", "capi/", "<acl")
     return Target("C functions", seeds, surface.run, (), traced, edges=surface.edges)

@@ -26,15 +26,15 @@ def make(rng: np.random.Generator, dtype: DType, shape: tuple[int, ...], variant
     return {**pair, **VARIANTS[variant]}
 
 
-def torch_peers(torch: Any, given: Mapping[str, Any], out: Any) -> Peers:
+def torch_peers(torch: Any, values: Mapping[str, Any], out: Any) -> Peers:
     """aten's own operator, in both ways."""
-    bounds = given.get("min", -1.0), given.get("max", 1.0)
-    arguments = given["grad_output"], given["self"], *bounds
+    bounds = values.get("min", -1.0), values.get("max", 1.0)
+    arguments = values["grad_output"], values["self"], *bounds
     return allocating_and_into(torch.ops.aten.hardtanh_backward, arguments, out)
 
 
-def torch_formula(torch: Any, given: Mapping[str, Any]) -> Any:
+def torch_formula(torch: Any, values: Mapping[str, Any]) -> Any:
     """The formula as an expression."""
-    gradient, x = given["grad_output"], given["self"]
-    outside = (x <= given.get("min", -1.0)) | (x >= given.get("max", 1.0))
+    gradient, x = values["grad_output"], values["self"]
+    outside = (x <= values.get("min", -1.0)) | (x >= values.get("max", 1.0))
     return torch.where(outside, 0.0, gradient)

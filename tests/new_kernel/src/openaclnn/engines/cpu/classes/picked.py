@@ -29,19 +29,19 @@ def emit_picked(dtype: str, target: str) -> Emit:
     """The kernel: some positions, from the first to before the last."""
 
     def emit(code: Code, arguments: Sequence[Value]) -> None:
-        given, first, last = arguments
-        parameters = Parameters(code, given, SLOTS)
+        block, first, last = arguments
+        parameters = Parameters(code, block, SLOTS)
         targets = Targets(code, parameters, target)
         with code.loop(first, last) as position:
-            found = targets.at(parameters.position("target", position))
-            with code.when(found.stray, likely=False):
+            target_class = targets.at(parameters.position("target", position))
+            with code.when(target_class.stray, likely=False):
                 parameters.report_stray()
             # What does not count reads the first class, never memory outside.
-            label = found.counted.choose(found.label, 0)
+            label = target_class.counted.choose(target_class.label, 0)
             values = parameters.position("values", position)
             value = code.load(values + label * parameters["values.class_step"], dtype)
             out = parameters.position("out", position)
-            code.store(found.counted.choose(value, 0.0), out, dtype)
+            code.store(target_class.counted.choose(value, 0.0), out, dtype)
 
     return emit
 
