@@ -1318,7 +1318,7 @@ def test_steps_of_training_are_checked_and_timed(
     )
     again = run(replace(settings, only=(steps[-1],), dtypes=(FLOAT,)))
     [row] = find_wrong(again)
-    assert "off float64" in row["note"]
+    assert "of the float64 oracle" in row["note"]
 
 
 def test_modules_step_on_few_elements_beside_pytorchs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -1345,7 +1345,7 @@ def test_modules_step_on_few_elements_beside_pytorchs(monkeypatch: pytest.Monkey
     forward = nn.ELU.forward
     monkeypatch.setattr(nn.ELU, "forward", lambda module, *inputs: forward(module, *inputs) * 2)
     [row] = find_wrong(run(replace(settings, only=(case.title,))))
-    assert "off float64" in row["note"]
+    assert "of the float64 oracle" in row["note"]
 
 
 def test_pytorchs_operators_are_timed_replaced_and_not(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -1375,11 +1375,14 @@ def test_pytorchs_operators_are_timed_replaced_and_not(monkeypatch: pytest.Monke
     name = "smooth_l1_loss"
     entry, case = override.OVERRIDES[name], next(case for case in cases if case.name == name)
     for wrong, says in (
-        (lambda run, *arguments: type(entry).run(entry, run, *arguments) * 1.01, "off float64"),
+        (
+            lambda run, *arguments: type(entry).run(entry, run, *arguments) * 1.01,
+            "of the float64 oracle",
+        ),
         (lambda run, *arguments: override._decline("no"), "PyTorch's served"),
     ):
         monkeypatch.setattr(entry, "run", wrong)
         monkeypatch.setattr(override, "_native", lambda *_: None)
         again = run(replace(settings, only=(case.title,)))
         assert says in again["rows"][0]["note"]
-        assert bool(find_wrong(again)) == (says == "off float64")
+        assert bool(find_wrong(again)) == (says == "of the float64 oracle")

@@ -252,9 +252,15 @@ def fault_of(problem: Problem, contender: Contender, expected: Results, torch: A
     """What is wrong with a contender's result beside the float64 oracle's; "" if nothing is, or if it computes none."""
     if contender.name == COPY:
         return ""
+    return fault_among(_results(problem, contender), contender, expected, problem.dtype, torch)
+
+
+def fault_among(
+    results: Results, contender: Contender, expected: Results, dtype: DType, torch: Any
+) -> str:
+    """What is wrong with the results of a contender beside those in float64."""
     # PyTorch rounds between the steps of a composite; its own error is no fault of the comparison.
-    slack = 1.0 if contender.ours else 4.0
-    fault = _first_fault(_results(problem, contender), expected, problem.dtype, torch, slack)
+    fault = _first_fault(results, expected, dtype, torch, slack=1.0 if contender.ours else 4.0)
     return fault and f"{fault} of the float64 oracle"
 
 
@@ -289,18 +295,6 @@ def _keep(results: Results) -> Results:
     return tuple(
         [each.copy() if isinstance(each, np.ndarray) else each.clone() for each in results]
     )
-
-
-def further_off(
-    ours: Sequence[Any], theirs: Sequence[Any], exact: Sequence[Any], torch: Any
-) -> str:
-    """How far one of our tensors is from the float64 one, where that is further than PyTorch's by more than a rounding; else ""."""
-    eps = torch.finfo(ours[0].dtype).eps
-    for mine, other, right in zip(ours, theirs, exact, strict=False):
-        off, allowed = ((each.double() - right).abs().max().item() for each in (mine, other))
-        if not off <= allowed + eps * right.abs().max().item():
-            return f"{off:.3g} off float64, PyTorch's {allowed:.3g}"
-    return ""
 
 
 def disagreement(got: Any, expected: Any, dtype: DType, torch: Any, slack: float = 1.0) -> str:

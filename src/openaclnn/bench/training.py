@@ -20,10 +20,8 @@ from dataclasses import replace
 from itertools import product
 from typing import Any
 
-import numpy as np
-
-from openaclnn.bench.contenders import checked, further_off
-from openaclnn.bench.problems import to_torch
+from openaclnn.bench.contenders import checked, expected_of, fault_among
+from openaclnn.bench.problems import Arguments, build, is_array
 from openaclnn.bench.processes import memory_beyond
 from openaclnn.bench.regimes import STEPS, Regime, Shape
 from openaclnn.bench.timing import COPY, Bench, Case, Contender, Row, time_contenders
@@ -95,8 +93,8 @@ class Step:
             self.seed = self.loss.detach().clone()  # as good a gradient as any
         self.loss.backward(self.seed)
 
-    def results(self) -> list[Any]:
-        return [self.variable.grad, self.loss.detach()]
+    def results(self) -> tuple[Any, ...]:
+        return self.variable.grad, self.loss.detach()
 
     def memory(self) -> int:
         """What a step takes beside its arguments and their gradients."""
@@ -109,22 +107,16 @@ def _time_steps(
     case: Case, steps: dict[str, Step], copied: Any, bench: Bench, *more: Contender
 ) -> list[Row]:
     """The steps, and what else is timed with them, in turn with a copy of a tensor, or, of few elements, with a yardstick."""
-    few = case.regime == FEW
+    few, dtype = case.regime == FEW, dtype_of_name(case.dtype)
+    exact = _in_float64(steps[THEIRS])  # before any other may write over what it is called with
+
+    def fault_of(each: Contender) -> str:
+        each.call()
+        return fault_among(steps[each.name].results(), each, exact, dtype, bench.torch)
+
     contenders, faults = checked(
-        [Contender(name, step, name == OURS) for name, step in steps.items()],
-        lambda each: each.call() or "",
+        [Contender(name, step, name == OURS) for name, step in steps.items()], fault_of
     )
-    if not faults and all(each.name != THEIRS or not each.unavailable for each in contenders):
-        ours, theirs = steps[OURS], steps[THEIRS]
-        wide = [each.double() if each.is_floating_point() else each for each in ours.others]
-        function = theirs.function
-        if isinstance(function, bench.torch.nn.Module):
-            function = copy.deepcopy(function).double()  # its weights, too
-        exact = Step(function, ours.variable.double(), wide)
-        exact.seed = None if ours.seed is None else ours.seed.double()
-        exact()
-        fault = further_off(ours.results(), theirs.results(), exact.results(), bench.torch)
-        faults = {OURS: fault} if fault else {}
     contenders += more
     if not few:
         copy_into = bench.torch.empty_like(copied).copy_
@@ -132,6 +124,17 @@ def _time_steps(
     return time_contenders(
         case.about, contenders, faults, bench, measuring=few, sample_seconds=bench.clock.step_seconds
     )  # fmt: skip
+
+
+def _in_float64(step: Step) -> tuple[Any, ...]:
+    """The results of the same step on tensors of float64."""
+    wide = [each.double() if each.is_floating_point() else each for each in step.others]
+    function: Any = step.function
+    if hasattr(function, "parameters"):  # a module, whose weights are made wide, too
+        function = copy.deepcopy(function).double()
+    exact = Step(function, step.variable.double(), wide)
+    exact()
+    return exact.results()
 
 
 def _tensors(name: str, shape: Shape, dtype: str, bench: Bench, seed: int = 5) -> list[Any]:
@@ -347,60 +350,44 @@ def _run_override(
     """Replacing and giving back is no part of what is timed. A kernel that declines the call is not timed: PyTorch's serves it."""
     from openaclnn.torch.override import served, use
 
-    arguments = _override_arguments(case, override, variant, weighted, bench)
+    dtype, kernel = dtype_of_name(case.dtype), override.kernel
+    problem = build(
+        kernel.operator, variant, dtype, case.shape, device=bench.device,
+        change=None if weighted else _weights_of_one,
+    )  # fmt: skip
+    assert problem is not None, "every operator takes such arguments"
+    ours = dict(zip(kernel.names, kernel.defaults, strict=True)) | problem.in_torch.arguments
+    if not weighted:
+        ours[WEIGHT] = None
+    for name, value in ours.items():  # one element has no axis, as autograd hands it over
+        ours[name] = value.reshape(()) if is_array(value) and value.numel() == 1 else value
+    arguments = override.arguments(ours)
+    # What is beside losses that nobody adds up PyTorch may leave as it was allocated.
+    alone = problem.arguments.get("reduction") == "none"
+    expected = expected_of(problem)[: 1 if alone else None]
+
+    def fault_of(each: Contender) -> str:
+        """Of copies: an operator may write over what it is given. The second call may be by the fast path."""
+        with each.inside():
+            for _ in range(2):
+                copies = [each.clone() if is_array(each) else each for each in arguments]
+                results = override.call_theirs(override.overload, copies)
+        pairs = zip(problem.outputs_of(results), expected, strict=False)
+        shaped = tuple([result.reshape(wanted.shape) for result, wanted in pairs])
+        return fault_among(shaped, each, expected, dtype, bench.torch)
+
     call = functools.partial(override.call_theirs, override.overload, arguments)
     replaced = functools.partial(use, only=[case.name])
-    with replaced():
-        for _ in range(2):
-            ours = _results(override, arguments, bench.torch)
-    count, fault, declined = served()[case.name], "", ""
+    [ours_replaced, theirs], faults = checked(
+        [Contender(OURS, call, True, inside=replaced), Contender(THEIRS, call)], fault_of
+    )
+    count = served()[case.name]
     if count.ours != count.calls:
         declined = f"PyTorch's served: {'; '.join(count.reasons)}"
-    else:
-        fault = _override_fault(override, arguments, ours, bench.torch)
-    replaced_call = Contender(OURS, call, True, inside=replaced, unavailable=declined)
-    sides, faults = [replaced_call, Contender(THEIRS, call)], {OURS: fault} if fault else {}
-    return time_contenders(case.about, sides, faults, bench, measuring=True)
+        ours_replaced = replace(ours_replaced, unavailable=declined)
+    return time_contenders(case.about, [ours_replaced, theirs], faults, bench, measuring=True)
 
 
-def _override_arguments(
-    case: Case, override: Any, variant: str, weighted: bool, bench: Bench
-) -> list[Any]:
-    """The workload's, in PyTorch's order; one element has no axis, as autograd hands it over."""
-    torch, kernel = bench.torch, override.kernel
-    make = kernel.operator.workloads.make
-    drawn = make(np.random.default_rng(5), dtype_of_name(case.dtype), case.shape, variant)
-    values = {name: drawn.get(name, default) for name, default in zip(kernel.names, kernel.defaults, strict=True)}  # fmt: skip
-    for name in (kernel.names[place] for place in kernel.tensors):
-        if values[name] is not None:
-            tensor = to_torch(torch, values[name]).to(bench.device)
-            values[name] = tensor.reshape(()) if tensor.numel() == 1 else tensor
-    if not weighted:
-        values[WEIGHT] = None
-    arguments: list[Any] = override.arguments(values)
-    return arguments
-
-
-def _override_fault(
-    override: Any, arguments: Sequence[Any], ours: Sequence[Any], torch: Any
-) -> str:
-    """How our results are further from float64 than PyTorch's by more than a rounding."""
-    from openaclnn.torch.signatures import REDUCTION
-
-    wide = [
-        value.double() if isinstance(value, torch.Tensor) and value.is_floating_point()
-        else torch.float64 if isinstance(value, torch.dtype) else value
-        for value in arguments
-    ]  # fmt: skip
-    theirs, exact = (_results(override, values, torch) for values in (arguments, wide))
-    reduction = override.signature.kinds.find(REDUCTION)
-    # What is beside losses that nobody adds up PyTorch may leave as it was allocated.
-    alone = reduction >= 0 and not arguments[reduction]
-    return further_off(ours[:1] if alone else ours, theirs, exact, torch)
-
-
-def _results(override: Any, arguments: Sequence[Any], torch: Any) -> list[Any]:
-    """One or several, of copies: an operator may write over what it is given."""
-    copies = [each.clone() if isinstance(each, torch.Tensor) else each for each in arguments]
-    results = override.call_theirs(override.overload, copies)
-    return list(results) if isinstance(results, tuple) else [results]
+def _weights_of_one(arguments: Arguments, read: Sequence[str]) -> Arguments:
+    """What the oracle takes where PyTorch is given no weights."""
+    return arguments | {WEIGHT: arguments[WEIGHT] * 0 + 1}
