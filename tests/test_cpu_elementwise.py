@@ -182,8 +182,8 @@ def test_every_mixture_of_dtypes(name: str) -> None:
             places = (places[0], *places)  # inputs of one dtype
         else:
             places = (*places, sum(places, start=name == L1) % 3)
-        *given, written = [every[place] for place in places]
-        inputs = operands(name, *(numbers(rng, 67, dtype) for dtype in given))
+        *read, written = [every[place] for place in places]
+        inputs = operands(name, *(numbers(rng, 67, dtype) for dtype in read))
         options = OPTIONS[name][1]
         out = run(name, np.empty(67, written), **inputs, **options)
         assert_same_but_nans(out, numpy_result(name, out, **inputs, **options))
@@ -240,12 +240,12 @@ def test_every_16_bit_value_of_a_pair(name: str, dtype: np.dtype) -> None:
     for place, options in enumerate(OPTIONS[name]):
         for value in special[place % 2 :: 2]:
             fixed = np.full_like(x, value)
-            for given in (
+            for arrays in (
                 (x, fixed, special[1:2]),
                 (fixed, x, special[3:4]),
                 (fixed, special[2:3], x),
             ):
-                check(name, np.empty_like(x), options, operands(name, *given))
+                check(name, np.empty_like(x), options, operands(name, *arrays))
             check(name, np.empty_like(x), options, operands(name, fixed, x, x[::-1]))
 
 
@@ -270,8 +270,8 @@ def test_every_16_bit_elu_input_by_table_and_by_polynomial(
         assert_same_but_nans(by_table, by_polynomial)
         exact = find_operator(ELU).oracle(**inputs, **options)
         # Zero times an exponential that float32 cannot hold is NaN, in the document's steps in float32 as in ours.
-        given = find_operator(ELU).reference_arguments(**inputs, **options)
-        theirs = find_operator(ELU).reference(**given, work=np.float32).astype(dtype)
+        arguments = find_operator(ELU).reference_arguments(**inputs, **options)
+        theirs = find_operator(ELU).reference(**arguments, work=np.float32).astype(dtype)
         nans = np.isnan(by_table.astype(np.float32))
         either = np.isnan(exact), np.isnan(theirs.astype(np.float32))
         assert not (nans & ~(either[0] | either[1])).any()
@@ -482,9 +482,9 @@ def test_warmup_visits_every_formula_and_every_tuned_form() -> None:
     assert all(cpu.declines(plan) is None for plan in plans)
     assert {plan.kernel for plan in plans} == set(FORMULAS)
     for name, tuned in forms.TUNED.items():
-        own = [plan for plan in plans if plan.kernel == name]
+        of_formula = [plan for plan in plans if plan.kernel == name]
         for form in tuned:
-            assert any(form.choose(plan) is not None for plan in own)
+            assert any(form.choose(plan) is not None for plan in of_formula)
 
 
 def test_machine_facts() -> None:
@@ -504,8 +504,12 @@ def small_caches(monkeypatch: pytest.MonkeyPatch) -> None:
 def arguments_of(name: str, count: int) -> dict[str, Any]:
     rng = np.random.default_rng(3)
     parameters = find_operator(name).parameters
-    arrays = [own.python_name for own in parameters if own.is_tensor and own.python_name != "out"]
-    return {own: rng.standard_normal(count).astype(F32) for own in arrays}
+    arrays = [
+        parameter.python_name
+        for parameter in parameters
+        if parameter.is_tensor and parameter.python_name != "out"
+    ]
+    return {array_name: rng.standard_normal(count).astype(F32) for array_name in arrays}
 
 
 @pytest.mark.parametrize("name", [ELU, L1, SMOOTH])
@@ -515,15 +519,15 @@ def test_many_results_go_past_the_caches_and_are_the_same(
     memory = np.zeros(4 * 1100, np.uint8)
     line = -memory.ctypes.data % 64
     for count, shift in [(341, 4), (400, 60), (1000, 0), (1000, 12), (1000, 2)]:
-        given = arguments_of(name, count)
-        wanted = run(name, np.empty(count, F32), **given)
+        arguments = arguments_of(name, count)
+        wanted = run(name, np.empty(count, F32), **arguments)
         start, stop = line + shift, line + shift + 4 * count
         memory[:] = 7
         out = memory[start:stop].view(F32)  # its start need not be a multiple of 4
         with monkeypatch.context() as patch:
             patch.setattr(forms, "last_cache", lambda: 1 << 12)
             patch.setattr(forms, "_addresses", {})
-            run(name, out, **given)
+            run(name, out, **arguments)
             assert [past for *_, past in forms._addresses] == [not machine().neon]
         assert out.tobytes() == wanted.tobytes()
         assert set(memory[:start]) | set(memory[stop:]) == {7}
@@ -532,8 +536,8 @@ def test_many_results_go_past_the_caches_and_are_the_same(
 def test_a_road_has_a_kernel_for_few_results_and_one_for_many(small_caches: None) -> None:
     call = make_plain_function(find_operator(ELU))
     for count in (340, 341, 340, 10, 2000, 341, 5):
-        given = arguments_of(ELU, count)
+        arguments = arguments_of(ELU, count)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(forms, "last_cache", lambda: 1 << 30)
-            wanted = run(ELU, np.empty(count, F32), **given)
-        assert call(**given).tobytes() == wanted.tobytes()
+            wanted = run(ELU, np.empty(count, F32), **arguments)
+        assert call(**arguments).tobytes() == wanted.tobytes()

@@ -15,10 +15,12 @@ from openaclnn.engines.machine.host import machine
 from openaclnn.operators import registry
 
 ELEMENTWISE = [
-    (own, variant)
-    for own in registry()
-    if own.workloads.PATTERN == "elementwise" and own.axis is None and not own.output.in_place
-    for variant in own.workloads.VARIANTS
+    (operator, variant)
+    for operator in registry()
+    if operator.workloads.PATTERN == "elementwise"
+    and operator.axis is None
+    and not operator.output.in_place
+    for variant in operator.workloads.VARIANTS
 ]
 
 
@@ -28,14 +30,15 @@ ELEMENTWISE = [
 def test_elements_have_the_bits_of_many(operator: Any, variant: str, dtype: DType) -> None:
     function = getattr(openaclnn, operator.python_name)
     count = 3 * cache.FEW
-    given = operator.workloads.make(np.random.default_rng(3), dtype, (count,), variant)
-    given["reduction"] = "none"
-    if "reduction" not in {own.python_name for own in operator.parameters}:
-        del given["reduction"]
-    whole = function(**given)
+    arguments = operator.workloads.make(np.random.default_rng(3), dtype, (count,), variant)
+    arguments["reduction"] = "none"
+    if "reduction" not in {parameter.python_name for parameter in operator.parameters}:
+        del arguments["reduction"]
+    whole = function(**arguments)
     for size in (1, 17, cache.FEW - 1, cache.FEW, cache.FEW + 1):
         few = {
-            name: own[:size] if np.shape(own) == (count,) else own for name, own in given.items()
+            name: value[:size] if np.shape(value) == (count,) else value
+            for name, value in arguments.items()
         }
         assert function(**few).tobytes() == whole[:size].tobytes()
 
@@ -51,13 +54,13 @@ def test_rows_have_the_bits_of_many(dtype: DType) -> None:
             or "none" not in work.VARIANTS
         ):
             continue
-        given = work.make(rng, dtype, (3 * cache.FEW, classes), "none")
+        arguments = work.make(rng, dtype, (3 * cache.FEW, classes), "none")
         function = getattr(openaclnn, operator.python_name)
-        whole = function(**given)
+        whole = function(**arguments)
         for rows in (1, 3, cache.FEW // classes, cache.FEW // classes + 1):
             few = {
-                name: own[:rows] if np.shape(own)[:1] == (3 * cache.FEW,) else own
-                for name, own in given.items()
+                name: value[:rows] if np.shape(value)[:1] == (3 * cache.FEW,) else value
+                for name, value in arguments.items()
             }
             assert function(**few).tobytes() == whole[:rows].tobytes()
             seen += 1

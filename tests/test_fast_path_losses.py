@@ -50,8 +50,8 @@ def taken() -> Iterator[list[bool]]:
 def data_of(result: Any) -> list[bytes]:
     """The bits of each of the results."""
     return [
-        bits(own.reshape(-1)) if isinstance(own, torch.Tensor) else own.tobytes()
-        for own in each(result)
+        bits(output.reshape(-1)) if isinstance(output, torch.Tensor) else output.tobytes()
+        for output in each(result)
     ]
 
 
@@ -59,7 +59,7 @@ def assert_same_as_the_slow_path(operator: Operator, arguments: dict[str, Any], 
     with openaclnn.use_engine("cpu"):
         expected = plain(operator)(**arguments)
     assert data_of(got) == data_of(expected)
-    assert [own.shape for own in each(got)] == [own.shape for own in each(expected)]
+    assert [output.shape for output in each(got)] == [output.shape for output in each(expected)]
     return expected
 
 
@@ -79,33 +79,35 @@ def test_sequences_of_losses(data: st.DataObject) -> None:
     given_out = operator.result_type is None and data.draw(st.booleans())
     for _ in range(4):  # calls of one kind mostly
         shape = data.draw(st.sampled_from(SIZES[pattern]))
-        made = operator.workloads.make(
+        drawn = operator.workloads.make(
             rng, dtype, shape, next(iter(operator.workloads.VARIANTS))
         ) | fixed  # fmt: skip
-        made |= {name: data.draw(st.sampled_from(NUMBERS[name])) for name in names}
+        drawn |= {name: data.draw(st.sampled_from(NUMBERS[name])) for name in names}
         stretches = pattern == "elementwise" and "broadcasts with" in operator["target"].shape
         if stretches and shape and data.draw(st.booleans()):
-            made["target"] = made["target"][..., :1]
-        if "target" in made and pattern != "elementwise":
-            made["target"] = np.maximum(made["target"], 0)
+            drawn["target"] = drawn["target"][..., :1]
+        if "target" in drawn and pattern != "elementwise":
+            drawn["target"] = np.maximum(drawn["target"], 0)
         if lies == "anyhow":
-            made = {name: spread(data, name, values) for name, values in made.items()}
-        strides = [own for a in made.values() if isinstance(a, np.ndarray) for own in a.strides]
+            drawn = {name: spread(data, name, values) for name, values in drawn.items()}
+        strides = [
+            stride for a in drawn.values() if isinstance(a, np.ndarray) for stride in a.strides
+        ]
         if convert is np.asarray or min(strides, default=0) >= 0:
-            own = {
+            arguments = {
                 name: convert(values) if isinstance(values, np.ndarray) else values
-                for name, values in made.items()
+                for name, values in drawn.items()
             }
         else:
-            own = made
+            arguments = drawn
         with np.errstate(all="ignore"):
             options: dict[str, Any] = {}
             if given_out:
-                options["out"] = plain(operator)(**own)
-            got = plain(operator)(**own, **options)
-            expected = assert_same_as_the_slow_path(operator, own, got)
+                options["out"] = plain(operator)(**arguments)
+            got = plain(operator)(**arguments, **options)
+            expected = assert_same_as_the_slow_path(operator, arguments, got)
             if convert is np.asarray:
-                assert_matches_oracle(operator, made, expected)
+                assert_matches_oracle(operator, drawn, expected)
 
 
 @libraries
@@ -130,21 +132,23 @@ def test_what_changes_from_call_to_call_takes_the_road(
         for number, size in enumerate((6, 9, 200, 31)):
             pixels = operator.workloads.PATTERN == "pixels"
             shape = (2, 3, size, 3) if pixels else (size, 5)
-            made = operator.workloads.make(rng, dtype, shape, variant)
-            made |= {name: values[number % len(values)] for name, values in free.items()}
-            made = {
-                name: np.asfortranarray(own) if turned and own.ndim > 1 else own
-                for name, own in made.items()
-                if isinstance(own, np.ndarray)
-            } | {name: own for name, own in made.items() if not isinstance(own, np.ndarray)}
-            own = {
+            drawn = operator.workloads.make(rng, dtype, shape, variant)
+            drawn |= {name: values[number % len(values)] for name, values in free.items()}
+            drawn = {
+                name: np.asfortranarray(array) if turned and array.ndim > 1 else array
+                for name, array in drawn.items()
+                if isinstance(array, np.ndarray)
+            } | {
+                name: option for name, option in drawn.items() if not isinstance(option, np.ndarray)
+            }
+            arguments = {
                 name: convert(value) if isinstance(value, np.ndarray) else value
-                for name, value in made.items()
+                for name, value in drawn.items()
             } | {"reduction": reduction}
             taken.clear()
-            got = plain(operator)(**own)
+            got = plain(operator)(**arguments)
             seen += taken
-            assert_same_as_the_slow_path(operator, own, got)
+            assert_same_as_the_slow_path(operator, arguments, got)
         assert seen == [False, True, True, True]
 
 
@@ -181,14 +185,14 @@ def test_sums_of_any_length_have_the_bits_of_the_slow_path(
             (x, y), (x, y[:1]), (x[::2], y[::2]), (x[::2], y[:1]), (x[::-1], y), (rows, y.reshape(2, -1)),
             (rows.T, y.reshape(2, -1).T), (rows.T, y.reshape(-1, 2)), (rows, y[:1]), (rows, y[:2].reshape(2, 1)),
         ):  # fmt: skip
-            if convert is as_it_lies and min(own for a in arrays for own in a.strides) < 0:
+            if convert is as_it_lies and min(stride for a in arrays for stride in a.strides) < 0:
                 continue
             for reduction in ("mean", "sum"):
-                own = {
+                arguments = {
                     "self": convert(arrays[0]), "target": convert(arrays[1]), "reduction": reduction, "beta": count / 64,
                 }  # fmt: skip
                 operator = openaclnn.find_operator("smooth_l1_loss")
-                assert_same_as_the_slow_path(operator, own, plain(operator)(**own))
+                assert_same_as_the_slow_path(operator, arguments, plain(operator)(**arguments))
     assert taken.count(True) > 200
 
 
@@ -197,10 +201,10 @@ def test_a_loss_is_written_where_it_may_be(convert: Any, taken: list[bool]) -> N
     x, y = (np.random.default_rng(n).normal(size=(3, 7)).astype(np.float32) for n in (1, 2))
     expected = openaclnn.l1_loss(convert(x), convert(y))
     for shape in ((3, 7), (7,), (2, 3)):
-        own = [convert(one.reshape(-1)[: int(np.prod(shape))].reshape(shape)) for one in (x, y)]
+        inputs = [convert(one.reshape(-1)[: int(np.prod(shape))].reshape(shape)) for one in (x, y)]
         out = convert(np.zeros((), np.float32))
-        assert openaclnn.l1_loss(*own, out=out) is out
-        assert data_of(out) == data_of(openaclnn.l1_loss(*own))
+        assert openaclnn.l1_loss(*inputs, out=out) is out
+        assert data_of(out) == data_of(openaclnn.l1_loss(*inputs))
     assert taken == [False, False, True, True, True, True, True]
     assert float(out) != float(expected)
     taken.clear()
@@ -224,24 +228,24 @@ def test_a_stray_target_is_refused_and_nothing_is_lost(
 
     def arguments(size: int) -> dict[str, Any]:
         shape = (1, 3, size, 2) if pixels else (size, 3)
-        made = operator.workloads.make(rng, FLOAT, shape, variant)
-        return {name: convert(v) if isinstance(v, np.ndarray) else v for name, v in made.items()}
+        drawn = operator.workloads.make(rng, FLOAT, shape, variant)
+        return {name: convert(v) if isinstance(v, np.ndarray) else v for name, v in drawn.items()}
 
     plain(operator)(**arguments(5))
-    own = arguments(6)
-    assert len(each(plain(operator)(**own))) >= 2
-    own["target"][-1] = 3
+    inputs = arguments(6)
+    assert len(each(plain(operator)(**inputs))) >= 2
+    inputs["target"][-1] = 3
     for _ in range(3):
         with pytest.raises(AclnnError, match="class indices"):
-            plain(operator)(**own)
+            plain(operator)(**inputs)
     assert taken == [False, True, False, False, False]
-    own["target"][-1] = 0
+    inputs["target"][-1] = 0
     call = plain(operator)
     gc.collect()
-    counts = [sys.getrefcount(value) for value in (own["target"], None)]
+    counts = [sys.getrefcount(value) for value in (inputs["target"], None)]
     for _ in range(1000):
-        call(**own)
-    after = [sys.getrefcount(value) for value in (own["target"], None)]
+        call(**inputs)
+    after = [sys.getrefcount(value) for value in (inputs["target"], None)]
     assert after[0] == counts[0]
     assert abs(after[1] - counts[1]) < 500
 

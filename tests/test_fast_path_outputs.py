@@ -69,12 +69,14 @@ def taken() -> Iterator[list[bool]]:
 def problem(operator: Operator, size: int, dtype: DType = FLOAT, **options: Any) -> dict[str, Any]:
     shape = (2, 3, size, 3) if operator.workloads.PATTERN == "pixels" else (size, 5)
     variant = next(iter(operator.workloads.VARIANTS))
-    made: dict[str, Any] = operator.workloads.make(
+    arguments: dict[str, Any] = operator.workloads.make(
         np.random.default_rng(size), dtype, shape, variant
     )
     if operator.reduction:
-        made |= options
-    return made | ({"target": np.maximum(made["target"], 0)} if "target" in made else {})
+        arguments |= options
+    return arguments | (
+        {"target": np.maximum(arguments["target"], 0)} if "target" in arguments else {}
+    )
 
 
 def test_row_major_arrays_whose_sizes_each_have_a_plan(taken: list[bool]) -> None:
@@ -102,14 +104,15 @@ def test_row_major_arrays_whose_sizes_each_have_a_plan(taken: list[bool]) -> Non
         known.add(n)
 
 
-def empty(operator: Operator, made: dict[str, Any]) -> list[Any]:
+def empty(operator: Operator, arguments: dict[str, Any]) -> list[Any]:
     """Memory for each of the outputs, those too that are not written."""
-    return [np.full_like(own, FILL) for own in places_for(operator, made)]
+    return [np.full_like(output, FILL) for output in places_for(operator, arguments)]
 
 
-def converted(convert: Callable[[Any], Any], made: dict[str, Any]) -> dict[str, Any]:
+def converted(convert: Callable[[Any], Any], arguments: dict[str, Any]) -> dict[str, Any]:
     return {
-        name: convert(own) if isinstance(own, np.ndarray) else own for name, own in made.items()
+        name: convert(value) if isinstance(value, np.ndarray) else value
+        for name, value in arguments.items()
     }
 
 
@@ -133,13 +136,15 @@ def test_outputs_of_any_size_are_written_on_the_road(
     for options in options_of(operator):
         cache_of(operator).forget()
         for number, size in enumerate((6, 9, 200, 31)):
-            made = problem(operator, size, dtype, **options)
-            out, own = tuple(map(convert, empty(operator, made))), converted(convert, made)
+            drawn = problem(operator, size, dtype, **options)
+            out, arguments = tuple(map(convert, empty(operator, drawn))), converted(convert, drawn)
             with openaclnn.use_engine("cpu"):
-                expected = plain(operator)(**own)
+                expected = plain(operator)(**arguments)
             taken.clear()
-            got = plain(operator)(**own, out=out if number % 2 else operator.result_type(*out))
-            assert taken == [number > 0 and not of_one_size(operator, made)]
+            got = plain(operator)(
+                **arguments, out=out if number % 2 else operator.result_type(*out)
+            )
+            assert taken == [number > 0 and not of_one_size(operator, drawn)]
             assert type(got) is operator.result_type
             for mine, place, wanted in zip(got, out, expected, strict=True):
                 assert mine is place
@@ -157,12 +162,12 @@ def test_some_outputs_may_be_given_and_others_made(
     for options in options_of(operator):
         for which in range(1, 1 << len(operator.outputs)):
             for number, size in enumerate((6, 9)):
-                made = problem(operator, size, **options)
-                own, places = converted(convert, made), map(convert, empty(operator, made))
+                drawn = problem(operator, size, **options)
+                arguments, places = converted(convert, drawn), map(convert, empty(operator, drawn))
                 out = tuple([place if which >> k & 1 else None for k, place in enumerate(places)])
-                expected = plain(operator)(**own)
-                got = plain(operator)(**own, out=out)
-                assert taken[-1] == (number > 0 and not of_one_size(operator, made))
+                expected = plain(operator)(**arguments)
+                got = plain(operator)(**arguments, out=out)
+                assert taken[-1] == (number > 0 and not of_one_size(operator, drawn))
                 for mine, place, wanted in zip(got, out, expected, strict=True):
                     assert mine is place or place is None
                     if wanted is not None:
@@ -177,30 +182,35 @@ def test_some_outputs_may_be_given_and_others_made(
 def test_a_stray_target_is_refused_and_nothing_is_lost(
     operator: Operator, convert: Any, taken: list[bool]
 ) -> None:
-    made = problem(operator, 6, reduction="none")
-    own, out = converted(convert, made), tuple(map(convert, empty(operator, made)))
+    drawn = problem(operator, 6, reduction="none")
+    arguments, out = converted(convert, drawn), tuple(map(convert, empty(operator, drawn)))
     call = plain(operator)
     for _ in range(2):
-        call(**own, out=out)
-    own["target"][-1] = 99
+        call(**arguments, out=out)
+    arguments["target"][-1] = 99
     for _ in range(2):
         with pytest.raises(AclnnError, match="class indices"):
-            call(**own, out=out)
+            call(**arguments, out=out)
     assert taken == [False, True, False, False]
-    own["target"][-1] = 0
-    counted = (out, *out, *[value for value in own.values() if not isinstance(value, str)], None)
+    arguments["target"][-1] = 0
+    counted = (
+        out,
+        *out,
+        *[value for value in arguments.values() if not isinstance(value, str)],
+        None,
+    )
     gc.collect()  # what was refused may still be held, in a ring
 
     def lost() -> list[int]:
         before = [sys.getrefcount(value) for value in counted]
         for which in (out, (*out[:-1], None), (None, *out[1:])):
             for _ in range(300):
-                call(**own, out=which)
+                call(**arguments, out=which)
         del which
         return [sys.getrefcount(value) - old for value, old in zip(counted, before, strict=True)]
 
     # What is lost in a call is lost in every turn; another thread may let go of something in one.
-    *arrays, nothing = min((lost() for _ in range(3)), key=lambda own: max(map(abs, own)))
+    *arrays, nothing = min((lost() for _ in range(3)), key=lambda counts: max(map(abs, counts)))
     assert max(map(abs, arrays)) <= 2
     assert abs(nothing) < 200
 
@@ -208,10 +218,10 @@ def test_a_stray_target_is_refused_and_nothing_is_lost(
 @of_any_size
 def test_a_list_of_outputs_is_as_good_as_a_tuple(operator: Operator, taken: list[bool]) -> None:
     for number, size in enumerate((6, 9, 31)):
-        made = problem(operator, size, reduction="none")
-        expected, out = plain(operator)(**made), empty(operator, made)
+        arguments = problem(operator, size, reduction="none")
+        expected, out = plain(operator)(**arguments), empty(operator, arguments)
         taken.clear()
-        got = plain(operator)(**made, out=out)
+        got = plain(operator)(**arguments, out=out)
         assert taken[-1:] == [number > 0]
         assert type(got) is operator.result_type
         assert all(mine is place for mine, place in zip(got, out, strict=True))
@@ -220,30 +230,30 @@ def test_a_list_of_outputs_is_as_good_as_a_tuple(operator: Operator, taken: list
 
 @names
 def test_what_is_no_tuple_takes_the_slow_path(operator: Operator, taken: list[bool]) -> None:
-    made = problem(operator, 6, reduction="none")
-    expected = plain(operator)(**made)
+    arguments = problem(operator, 6, reduction="none")
+    expected = plain(operator)(**arguments)
 
     class Outputs(list[Any]):
         """Somebody's own list."""
 
     for out in (
-        tuple(empty(operator, made)),
-        Outputs(empty(operator, made)),
-        Outputs(empty(operator, made)),
+        tuple(empty(operator, arguments)),
+        Outputs(empty(operator, arguments)),
+        Outputs(empty(operator, arguments)),
     ):
-        got = plain(operator)(**made, out=out)
+        got = plain(operator)(**arguments, out=out)
         assert data_of(got[0]) == data_of(expected[0])
     assert taken == [False] * 4
     for wrong in (
-        tuple(empty(operator, made)[:-1]),
-        empty(operator, made)[:-1],
+        tuple(empty(operator, arguments)[:-1]),
+        empty(operator, arguments)[:-1],
         expected[0],
         (),
         [],
         "outputs",
     ):
         with pytest.raises(AclnnError, match=f"{len(operator.outputs)} arrays"):
-            plain(operator)(**made, out=wrong)
+            plain(operator)(**arguments, out=wrong)
 
 
 class Memory:
@@ -254,16 +264,19 @@ class Memory:
     def __init__(self, operator: Operator, convert: Callable[[Any], Any], step: int) -> None:
         self.convert, self.step = convert, step
         options = [*options_of(operator)][-1]
-        self.made = problem(operator, 7, **options)
-        name = next(own for own, value in self.made.items() if np.ndim(value) > 1)
-        shapes = [self.made[name].shape, *[own.shape for own in empty(operator, self.made)]]
+        self.arrays = problem(operator, 7, **options)
+        name = next(key for key, value in self.arrays.items() if np.ndim(value) > 1)
+        shapes = [
+            self.arrays[name].shape,
+            *[output.shape for output in empty(operator, self.arrays)],
+        ]
         self.starts = [0]
         for shape in shapes:
             self.starts.append(self.starts[-1] + (math.prod(shape) + 3) * step)
         self.whole = np.full(self.starts[-1], FILL, np.float32)
-        self.at(0, shapes[0])[...] = self.made[name]
+        self.at(0, shapes[0])[...] = self.arrays[name]
         self.shapes = shapes[1:]
-        self.given = converted(convert, self.made) | {name: convert(self.at(0, shapes[0]))}
+        self.arguments = converted(convert, self.arrays) | {name: convert(self.at(0, shapes[0]))}
         self.sound = [
             convert(self.at(start, shape))
             for start, shape in zip(self.starts[1:], self.shapes, strict=False)
@@ -275,8 +288,8 @@ class Memory:
     def faults(self) -> Iterator[list[Any]]:
         """Outputs, one of which is no good."""
         for number, shape in enumerate(self.shapes):
-            for own in self.faulty(number, shape):
-                yield [*self.sound[:number], own, *self.sound[number + 1 :]]
+            for faulty in self.faulty(number, shape):
+                yield [*self.sound[:number], faulty, *self.sound[number + 1 :]]
 
     def faulty(self, number: int, shape: tuple[int, ...]) -> Iterator[Any]:
         convert = self.convert
@@ -315,10 +328,10 @@ def test_what_is_wrong_with_an_output_is_told_alike(
         """What is wrong, and what was computed if nothing is; the gradient of a few operators may be where their input was."""
         memory.whole[...] = untouched
         if phases == 2:
-            status, message = both(operator, in_c_order(operator, memory.given, out))
+            status, message = both(operator, in_c_order(operator, memory.arguments, out))
             return status and message, None if status else data_of(tuple(out))
         try:
-            return 0, data_of(plain(operator)(**memory.given, out=tuple(out)))
+            return 0, data_of(plain(operator)(**memory.arguments, out=tuple(out)))
         except AclnnError as error:
             return error.args, None
 
@@ -350,22 +363,24 @@ def test_two_phases_of_any_size(
         slow_paths.clear()
         sizes = 6, 9, 200, 31, 5
         for size in sizes:
-            made = problem(operator, size, **options)
-            expected = plain(operator)(**made)
-            arrays, places = in_c_order(operator, made, empty(operator, made)), []
+            arguments = problem(operator, size, **options)
+            expected = plain(operator)(**arguments)
+            arrays, places = in_c_order(operator, arguments, empty(operator, arguments)), []
             for place in (*operator.input_places, *operator.output_places):
-                own, address = arrays[place], 0
-                if own is not None:
-                    arrays[place], address = (convert(own), 0) if convert else device_tensor(own)
-                places.append((own, address))
+                array, address = arrays[place], 0
+                if array is not None:
+                    arrays[place], address = (
+                        (convert(array), 0) if convert else device_tensor(array)
+                    )
+                places.append((array, address))
             assert both(operator, arrays, stream) == (0, "")
-            for (own, address), wanted in zip(places[-len(expected) :], expected, strict=True):
-                got = read_back(address, own) if address else own
+            for (array, address), wanted in zip(places[-len(expected) :], expected, strict=True):
+                got = read_back(address, array) if address else array
                 assert (
                     got.tobytes()
-                    == (np.full_like(own, FILL) if wanted is None else wanted).tobytes()
+                    == (np.full_like(array, FILL) if wanted is None else wanted).tobytes()
                 )
-        assert len(slow_paths) == (len(sizes) if of_one_size(operator, made) else 1), options
+        assert len(slow_paths) == (len(sizes) if of_one_size(operator, arguments) else 1), options
 
 
 @names
@@ -376,19 +391,19 @@ def test_descriptors_of_outputs_keep_the_rules_of_memory(
     memory = Memory(operator, np.asarray, 1)
     _, address = device_tensor(memory.whole)
     _, tight = device_tensor(np.zeros(1, np.float32))
-    given = {
-        name: device_tensor(own)[0] if isinstance(own, np.ndarray) else own
-        for name, own in memory.given.items()
+    arguments = {
+        name: device_tensor(value)[0] if isinstance(value, np.ndarray) else value
+        for name, value in memory.arguments.items()
     }
-    name = next(own for own, value in memory.made.items() if np.ndim(value) > 1)
-    given[name] = descriptor(memory.made[name].shape, address)
+    name = next(key for key, value in memory.arrays.items() if np.ndim(value) > 1)
+    arguments[name] = descriptor(memory.arrays[name].shape, address)
 
     def outcome(starts: list[int], base: int = address, which: int = -1) -> tuple[int, str]:
         out = [
             descriptor(shape, base if number == which else address, start)
             for number, (shape, start) in enumerate(zip(memory.shapes, starts, strict=True))
         ]
-        return both(operator, in_c_order(operator, given, out), stream)
+        return both(operator, in_c_order(operator, arguments, out), stream)
 
     sound, refused = memory.starts[1:-1], 0
     for number, other in itertools.product(range(len(sound)), [*memory.starts, 4]):
@@ -411,15 +426,15 @@ def test_descriptors_of_outputs_keep_the_rules_of_memory(
 
 def test_a_located_executor_has_its_outputs_when_asked(slow_paths: list[str], stream: Any) -> None:
     operator = openaclnn.find_operator("nll_loss")
-    made = problem(operator, 6, reduction="none")
-    out = empty(operator, made)
+    arguments = problem(operator, 6, reduction="none")
+    out = empty(operator, arguments)
     for _ in range(3):
-        status, _, executor = phase_one(operator, in_c_order(operator, made, out))
+        status, _, executor = phase_one(operator, in_c_order(operator, arguments, out))
         assert status == 0
     assert aclnn.aclSetAclOpExecutorRepeatable(executor) == 0
     assert aclnn.aclnnNLLLoss(None, 0, executor, stream) == 0
     assert acl.aclrtSynchronizeStream(stream) == 0
-    expected = plain(operator)(**made)
+    expected = plain(operator)(**arguments)
     assert data_of(tuple(out)) == data_of(expected)
     first, second = executor.outputs
     assert (first.owner is out[0], second.owner is out[1]) == (True, True)
@@ -439,12 +454,16 @@ def test_losses_are_not_written_over_one_class(phases: int) -> None:
 
     def outcome(classes: int, over: bool) -> str:
         x = -np.arange(1, 6 * classes + 1, dtype=np.float32).reshape(6, classes)
-        made = {"self": x, "target": np.zeros(6, np.int64), "weight": np.ones(classes, np.float32)}
+        arguments = {
+            "self": x,
+            "target": np.zeros(6, np.int64),
+            "weight": np.ones(classes, np.float32),
+        }
         out = [x.reshape(-1)[:6] if over else np.empty(6, np.float32), np.zeros((), np.float32)]
         if phases == 2:
-            return both(operator, in_c_order(operator, made | {"reduction": "none"}, out))[1]
+            return both(operator, in_c_order(operator, arguments | {"reduction": "none"}, out))[1]
         try:
-            plain(operator)(**made, reduction="none", out=tuple(out))
+            plain(operator)(**arguments, reduction="none", out=tuple(out))
         except AclnnError as error:
             return str(error)
         return ""
@@ -472,46 +491,48 @@ def test_sequences_of_calls_with_given_outputs(data: st.DataObject) -> None:
     for _ in range(4):  # calls of one kind mostly
         shape = data.draw(st.sampled_from(SHAPES[operator.workloads.PATTERN]))
         variant = next(iter(operator.workloads.VARIANTS))
-        made = operator.workloads.make(rng, dtype, shape, variant) | fixed
-        made |= {name: data.draw(st.sampled_from(NUMBERS[name])) for name in numbers}
-        if "target" in made:
-            made["target"] = np.maximum(made["target"], 0)
+        drawn = operator.workloads.make(rng, dtype, shape, variant) | fixed
+        drawn |= {name: data.draw(st.sampled_from(NUMBERS[name])) for name in numbers}
+        if "target" in drawn:
+            drawn["target"] = np.maximum(drawn["target"], 0)
         if lies:
-            made = {name: spread(data, name, values) for name, values in made.items()}
-        arrays = [own for own in made.values() if isinstance(own, np.ndarray)]
+            drawn = {name: spread(data, name, values) for name, values in drawn.items()}
+        arrays = [value for value in drawn.values() if isinstance(value, np.ndarray)]
         layouts = LAYOUTS if convert is np.asarray else LAYOUTS[:-1]
         out, beneath = [], []
-        for own in empty(operator, made):
+        for output in empty(operator, drawn):
             layout = data.draw(st.sampled_from(layouts)) if lies else "contiguous"
-            view, whole = laid_out(own, layout)
+            view, whole = laid_out(output, layout)
             out.append(view)
             beneath.append((view, whole, whole.copy()))
-        backwards = min([step for own in (*arrays, *out) for step in own.strides], default=0) < 0
-        own_convert = np.asarray if backwards else convert
-        own = converted(own_convert, made)
+        backwards = (
+            min([step for array in (*arrays, *out) for step in array.strides], default=0) < 0
+        )
+        conversion = np.asarray if backwards else convert
+        arguments = converted(conversion, drawn)
         with np.errstate(all="ignore"), openaclnn.use_engine("cpu"):
-            expected = plain(operator)(**converted(np.asarray, made))
-        places = list(map(own_convert, out))
+            expected = plain(operator)(**converted(np.asarray, drawn))
+        places = list(map(conversion, out))
         with np.errstate(all="ignore"):
             if phases == 2:
-                assert both(operator, in_c_order(operator, own, places)) == (0, "")
+                assert both(operator, in_c_order(operator, arguments, places)) == (0, "")
                 got = out
             else:
                 kept = [place if data.draw(st.booleans()) else None for place in places]
-                got = plain(operator)(**own, out=tuple(kept))
+                got = plain(operator)(**arguments, out=tuple(kept))
             for mine, wanted in zip(got, expected, strict=True):
                 # Sums over channels, and over rows of two tensors, are in the order in which the axes lie.
                 if operator.python_name in ORDERED and lies:
                     if isinstance(mine, np.ndarray) and wanted is not None:
                         near = 8 * float(ml_dtypes.finfo(mine.dtype).eps)
                         np.testing.assert_allclose(
-                            *(own.astype(np.float64) for own in (mine, wanted)),
+                            *(result.astype(np.float64) for result in (mine, wanted)),
                             rtol=near,
                             atol=near,
                         )
                     continue
                 assert wanted is None or data_of(mine) == data_of(wanted)
-            assert_matches_oracle(operator, made, expected)
+            assert_matches_oracle(operator, drawn, expected)
         for view, whole, outside in beneath:
             view[...] = FILL
             assert whole.tobytes() == outside.tobytes()

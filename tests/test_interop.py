@@ -68,8 +68,8 @@ def unset(like: Any) -> Any:
 def test_torch_in_torch_out(operator: Operator, dtype: DType) -> None:
     for arguments in cases_to_compile(operator, np.random.default_rng(31), dtype):
         expected = plain(operator)(**arguments)
-        given = {name: to_torch(value) for name, value in arguments.items()}
-        results = plain(operator)(**given)
+        tensors = {name: to_torch(value) for name, value in arguments.items()}
+        results = plain(operator)(**tensors)
         for got, known in zip(each(results), each(expected), strict=True):
             assert isinstance(got, torch.Tensor)
             kind = dtype_of_numpy(known.dtype)
@@ -80,12 +80,12 @@ def test_torch_in_torch_out(operator: Operator, dtype: DType) -> None:
         if any(out.shape != got.shape for out, got in zip(outs, each(results), strict=True)):
             continue
         if operator.result_type is None:
-            assert plain(operator)(**given, out=outs[0]) is outs[0]
+            assert plain(operator)(**tensors, out=outs[0]) is outs[0]
         else:
             places = iter(outs)
-            whole = tuple(None if own is None else next(places) for own in results)
+            whole = tuple(None if result is None else next(places) for result in results)
             assert all(
-                a is b for a, b in zip(plain(operator)(**given, out=whole), whole, strict=True)
+                a is b for a, b in zip(plain(operator)(**tensors, out=whole), whole, strict=True)
             )
         for out, known in zip(outs, each(expected), strict=True):
             np.testing.assert_array_equal(out.double().numpy(), known.astype(np.float64))
@@ -206,7 +206,7 @@ def test_reduction_by_name_or_number(operator: Operator) -> None:
         (torch.tensor([1.0, 2.0]).to_sparse(), "strided"),
         (torch.empty(2, device="meta"), "meta"),
     ],
-    ids=lambda own: own if isinstance(own, str) else type(own).__name__,
+    ids=lambda parameter: parameter if isinstance(parameter, str) else type(parameter).__name__,
 )
 def test_what_cannot_be_taken_is_refused_by_name(value: Any, match: str) -> None:
     x = np.ones(2, np.float32)

@@ -77,7 +77,7 @@ class Form(NamedTuple):
 def _folded(case: dict[str, Any]) -> dict[str, Any]:
     """Arguments of rows as those of one image."""
     rows = {"target", "top", "rest"} | ({"grad_loss"} if case.get("reduction") == "none" else set())
-    folded = {name: own[None] if name in rows else own for name, own in case.items()}
+    folded = {name: value[None] if name in rows else value for name, value in case.items()}
     return folded | {"input": np.ascontiguousarray(case["input"].T)[None]}
 
 
@@ -134,8 +134,8 @@ def test_agrees_with_pytorch(engine: str) -> None:
         loss, top, rest = loss_of(**case)
         np.testing.assert_allclose(loss, theirs.detach(), rtol=1e-5)
         theirs.sum().backward()
-        own = gradient_of(np.ones_like(loss), top=top, rest=rest, **case)
-        np.testing.assert_allclose(own, x.grad, rtol=1e-5, atol=1e-7)
+        gradient = gradient_of(np.ones_like(loss), top=top, rest=rest, **case)
+        np.testing.assert_allclose(gradient, x.grad, rtol=1e-5, atol=1e-7)
 
 
 @dtypes
@@ -146,10 +146,10 @@ def test_any_layout_has_the_same_bits(engine: str, dtype: DType, layout: str) ->
     for case, gradient in long[::2] + short[::3] + middle[::5]:
         tensors = {"input", "target", "weight", "grad_loss", "top", "rest"}
 
-        def turned(given: dict[str, Any], tensors: set[str] = tensors) -> dict[str, Any]:
+        def turned(arguments: dict[str, Any], tensors: set[str] = tensors) -> dict[str, Any]:
             return {
                 name: laid_out(value, layout)[0] if name in tensors and value is not None else value
-                for name, value in given.items()
+                for name, value in arguments.items()
             }
 
         assert_same_bits(loss_of(**turned(case)), loss_of(**case))
@@ -165,14 +165,14 @@ def test_any_layout_has_the_same_bits(engine: str, dtype: DType, layout: str) ->
 
 @dtypes
 def test_images_of_any_layout_have_the_same_bits(engine: str, dtype: DType) -> None:
-    def turned(own: Any, order: tuple[int, ...], step: int) -> Any:
+    def turned(array: Any, order: tuple[int, ...], step: int) -> Any:
         """The same numbers in memory of another order of axes, with gaps between them or backwards."""
-        if not isinstance(own, np.ndarray) or own.ndim < 3:
-            return own
-        axes = [axis for axis in order if axis < own.ndim]
-        large = np.zeros([own.shape[axis] * abs(step) for axis in axes], own.dtype)
+        if not isinstance(array, np.ndarray) or array.ndim < 3:
+            return array
+        axes = [axis for axis in order if axis < array.ndim]
+        large = np.zeros([array.shape[axis] * abs(step) for axis in axes], array.dtype)
         place = large[tuple(slice(None, None, step) for _ in axes)].transpose(np.argsort(axes))
-        place[...] = own
+        place[...] = array
         return place
 
     for case, gradient in list(drawn(dtype, (2, 37, 5, 27)))[::3]:
@@ -183,8 +183,8 @@ def test_images_of_any_layout_have_the_same_bits(engine: str, dtype: DType) -> N
             ((0, 1, 2, 3), 2),
             ((1, 0, 2, 3), -1),
         ):
-            own = {name: turned(value, order, step) for name, value in case.items()}
-            assert_same_bits(loss_of(**own), expected)
+            moved = {name: turned(value, order, step) for name, value in case.items()}
+            assert_same_bits(loss_of(**moved), expected)
             other = {name: turned(value, order, step) for name, value in gradient.items()}
             assert_same_bits(gradient_of(**other), slope)
             place = turned(np.full_like(slope, 7), order, step)
@@ -198,22 +198,22 @@ def test_the_gradient_may_be_written_over_the_logits(engine: str, dtype: DType) 
         for layout in ("contiguous", "transposed"):
             for _, gradient in list(drawn(dtype, shape))[::2]:
                 expected = gradient_of(**gradient)
-                own, _ = laid_out(gradient["input"], layout)
-                assert gradient_of(**gradient | {"input": own}, out=own) is own
-                np.testing.assert_array_equal(numbers(own), numbers(expected))
+                logits, _ = laid_out(gradient["input"], layout)
+                assert gradient_of(**gradient | {"input": logits}, out=logits) is logits
+                np.testing.assert_array_equal(numbers(logits), numbers(expected))
     for _, gradient in list(drawn(dtype, (2, 170, 69)))[::2]:
-        expected, own = gradient_of(**gradient), gradient["input"].copy()
-        gradient_of(**gradient | {"input": own}, out=own)
-        np.testing.assert_array_equal(numbers(own), numbers(expected))
+        expected, logits = gradient_of(**gradient), gradient["input"].copy()
+        gradient_of(**gradient | {"input": logits}, out=logits)
+        np.testing.assert_array_equal(numbers(logits), numbers(expected))
 
 
 @dtypes
 def test_outputs_may_be_given(engine: str, dtype: DType) -> None:
     for case, _ in drawn(dtype, (5, 33)):
         expected = loss_of(**case)
-        out = tuple(np.full_like(own, 7) for own in expected)
+        out = tuple(np.full_like(result, 7) for result in expected)
         results = loss_of(**case, out=out)
-        assert all(own is given for own, given in zip(results, out, strict=True))
+        assert all(result is place for result, place in zip(results, out, strict=True))
         assert_same_bits(results, expected)
 
 
@@ -224,9 +224,9 @@ def test_every_number_of_threads_gives_the_same_bits(dtype: DType) -> None:
             expected: Any = None
             for threads in (1, 2, 3, 4):
                 openaclnn.set_num_threads(threads)
-                found = (*loss_of(**case), gradient_of(**gradient))
-                expected = found if expected is None else expected
-                assert_same_bits(found, expected)
+                results = (*loss_of(**case), gradient_of(**gradient))
+                expected = results if expected is None else expected
+                assert_same_bits(results, expected)
 
 
 ROWS = (
@@ -327,8 +327,8 @@ def test_classes_far_from_the_others_are_smoothed(
         assert_near_oracle(CROSS_ENTROPY, case, form.loss_of(**case).loss)
         for row, reduction in reduced(number, dtype):
             one = {name: case[name][row : row + 1] for name in ("input", "target")}
-            given = case | one | {"reduction": reduction}
-            assert_near_oracle(CROSS_ENTROPY, given, form.loss_of(**given).loss)
+            arguments = case | one | {"reduction": reduction}
+            assert_near_oracle(CROSS_ENTROPY, arguments, form.loss_of(**arguments).loss)
 
 
 @dtypes
@@ -353,9 +353,9 @@ def test_special_logits(engine: str, dtype: DType, form: Form) -> None:
                 }  # fmt: skip
                 loss, top, rest = form.loss_of(**case)
                 exact = CROSS_ENTROPY.oracle(**case)
-                for own, known in ((loss, exact.loss), (top, exact.top), (rest, exact.rest)):
+                for result, known in ((loss, exact.loss), (top, exact.top), (rest, exact.rest)):
                     np.testing.assert_allclose(
-                        numbers(own), known, rtol=2e-2 if own is loss else 1e-5
+                        numbers(result), known, rtol=2e-2 if result is loss else 1e-5
                     )
                 one = np.ones(len(x), dtype.numpy)
                 gradient = case | {"grad_loss": one, "top": top, "rest": rest}
@@ -406,10 +406,10 @@ def test_gradients_and_weights_of_any_size(engine: str, form: Form) -> None:
                 exact = CROSS_ENTROPY_GRAD.oracle(**gradient)
                 with np.errstate(all="ignore"):
                     exact = numbers(exact.astype(np.float32))
-                own = numbers(form.gradient_of(**gradient))
+                actual = numbers(form.gradient_of(**gradient))
                 limits = np.isinf(exact) | np.isnan(exact)
-                np.testing.assert_array_equal(own[limits], exact[limits])
-                np.testing.assert_allclose(own[~limits], exact[~limits], rtol=2e-6, atol=1e-43)
+                np.testing.assert_array_equal(actual[limits], exact[limits])
+                np.testing.assert_allclose(actual[~limits], exact[~limits], rtol=2e-6, atol=1e-43)
 
 
 @forms
@@ -419,12 +419,12 @@ def test_what_rounds_to_0_smooths_nothing(engine: str, form: Form) -> None:
     grad = {"grad_loss": np.float32(1)}
     for tiny in ({"label_smoothing": 1e-46}, {"zloss_scale": 1e-46}):
         kept = form.loss_of(**case, **tiny)
-        for own, known in zip(kept, form.loss_of(**case), strict=True):
-            assert_same_bits(own, known)
+        for result, known in zip(kept, form.loss_of(**case), strict=True):
+            assert_same_bits(result, known)
         grad |= {"top": kept[1], "rest": kept[2]}
-        own = form.gradient_of(**case, **grad, **tiny)
-        assert_same_bits(own, form.gradient_of(**case, **grad))
-        assert np.isfinite(own).all()
+        gradient = form.gradient_of(**case, **grad, **tiny)
+        assert_same_bits(gradient, form.gradient_of(**case, **grad))
+        assert np.isfinite(gradient).all()
 
 
 @dtypes
@@ -482,18 +482,18 @@ def test_torch_tensors(dtype: DType) -> None:
     for case, gradient in cases[:: 1 if EVERYTHING else 5]:
         expected, expected_gradient = loss_of(**case), gradient_of(**gradient)
 
-        def moved(given: dict[str, Any]) -> dict[str, Any]:
+        def moved(arguments: dict[str, Any]) -> dict[str, Any]:
             return {
                 name: torch.from_numpy(value.astype(np.float32)).to(kinds[dtype])
                 if name in ("input", "grad_loss")
                 else torch.from_numpy(value)
                 if isinstance(value, np.ndarray)
                 else value
-                for name, value in given.items()
+                for name, value in arguments.items()
             }
 
         for _ in range(3):
-            for own, known in zip(loss_of(**moved(case)), expected, strict=True):
-                np.testing.assert_array_equal(own.double().numpy(), numbers(known))
-            own = gradient_of(**moved(gradient))
-            np.testing.assert_array_equal(own.double().numpy(), numbers(expected_gradient))
+            for result, known in zip(loss_of(**moved(case)), expected, strict=True):
+                np.testing.assert_array_equal(result.double().numpy(), numbers(known))
+            slope = gradient_of(**moved(gradient))
+            np.testing.assert_array_equal(slope.double().numpy(), numbers(expected_gradient))

@@ -43,8 +43,8 @@ def scarce(tmp_path_factory: pytest.TempPathFactory) -> Scarce:
 
 def values(result: Any) -> Any:
     """Of a call's first result."""
-    own = result[0] if isinstance(result, tuple) else result
-    return np.array(own.numpy() if isinstance(own, torch.Tensor) else own)
+    first = result[0] if isinstance(result, tuple) else result
+    return np.array(first.numpy() if isinstance(first, torch.Tensor) else first)
 
 
 class Taking(TorchFunctionMode):
@@ -87,7 +87,7 @@ class Finalised:
     """Garbage whose finaliser takes the memory of an array away."""
 
     def __init__(self, array: Any) -> None:
-        self.array, self.own = array, self
+        self.array, self.ring = array, self
 
     def __del__(self) -> None:
         take_away(self.array)
@@ -409,11 +409,11 @@ def test_what_is_raised_below_pytorch_reaches_the_caller(
 @pytest.mark.parametrize("operator", families(OPERATORS), ids=lambda op: op.python_name)
 def test_memory_is_short_for_an_object(operator: Operator, convert: Any, scarce: Scarce) -> None:
     """At each allocation of a call in turn: it raises or gives what it gives, and the next one is as ever."""
-    given = {
+    arguments = {
         name: convert(value.copy()) if isinstance(value, np.ndarray) else value
         for name, value in operator.samples[0].arrays().items()
     }
-    call = functools.partial(plain(operator), **given)
+    call = functools.partial(plain(operator), **arguments)
     known = values(call())
     if operator.output.in_place:
         return
