@@ -56,8 +56,8 @@ ROADS = [op for op in APART if op.result_type is None]
 
 def bits(tensor: Any) -> bytes:
     # A copy: of one element any stride is contiguous, and not to be viewed as bytes.
-    own = tensor.clone(memory_format=torch.contiguous_format).reshape(-1)
-    data: bytes = own.view(torch.uint8).numpy().tobytes()
+    elements = tensor.clone(memory_format=torch.contiguous_format).reshape(-1)
+    data: bytes = elements.view(torch.uint8).numpy().tobytes()
     return data
 
 
@@ -75,8 +75,8 @@ def counted_fast_paths(operators: list[Operator]) -> Iterator[list[bool]]:
         sample = operator.samples[0].arrays()
         plain(operator)(**sample)  # has it open
         tensors = {
-            name: torch.from_numpy(own.copy()) if isinstance(own, np.ndarray) else own
-            for name, own in sample.items()
+            name: torch.from_numpy(value.copy()) if isinstance(value, np.ndarray) else value
+            for name, value in sample.items()
         }
         plain(operator)(**tensors)  # and for tensors
         road.forget()
@@ -105,7 +105,7 @@ def taken() -> Iterator[list[bool]]:
 @pytest.mark.parametrize(
     ("operator", "dtype"),
     [(op, dtype) for op in SIZED for dtype in (FLOATS if op in families(SIZED) else (FLOAT,))],
-    ids=lambda own: getattr(own, "python_name", str(own)),
+    ids=lambda parameter: getattr(parameter, "python_name", str(parameter)),
 )
 @pytest.mark.in_turns
 def test_every_case_has_the_same_bits(operator: Operator, dtype: Any, taken: list[bool]) -> None:
@@ -159,13 +159,13 @@ def test_several_outputs_are_made_on_the_road(
             patch.setattr(road, "call", counting(road.call))
             again = function(**arguments)
         assert type(again) is type(first) is operator.result_type
-        for own, other in zip(each(first), each(again), strict=True):
-            np.testing.assert_array_equal(np.asarray(own), np.asarray(other))
-            assert not np.shares_memory(np.asarray(own), np.asarray(other))
+        for output, other in zip(each(first), each(again), strict=True):
+            np.testing.assert_array_equal(np.asarray(output), np.asarray(other))
+            assert not np.shares_memory(np.asarray(output), np.asarray(other))
         assert taken[-1]
-        assert [own is None for own in again] == [own is None for own in first]
-        if all(own is not None for own in first):
-            into = tuple([copy.copy(own) for own in first])
+        assert [output is None for output in again] == [output is None for output in first]
+        if all(output is not None for output in first):
+            into = tuple([copy.copy(output) for output in first])
             assert function(**arguments, out=into)[0] is into[0]
     if has_targets(operator):
         with pytest.raises(AclnnError, match="class indices"):
@@ -279,20 +279,20 @@ def test_classes_and_positions_of_any_number(
         cache_of(operator).forget()
         known: set[Any] = set()
         for shape in (first, *others):
-            given = operator.workloads.make(rng, dtype, shape, variant)
+            arguments = operator.workloads.make(rng, dtype, shape, variant)
             if summed:
-                del given["total_weight"]
+                del arguments["total_weight"]
             if library == "torch":
-                given = {name: to_torch(value) for name, value in given.items()}
+                arguments = {name: to_torch(value) for name, value in arguments.items()}
             taken.clear()
             # Many elements that stretch by channels are another kind for each size, all others one.
-            many = plan_of(operator, given).shape_specific and math.prod(shape) > gathered.MOST
+            many = plan_of(operator, arguments).shape_specific and math.prod(shape) > gathered.MOST
             kind = shape if many else ()
-            got = plain(operator)(**given)
+            got = plain(operator)(**arguments)
             assert taken == [kind in known]
             known.add(kind)
             with openaclnn.use_engine("cpu"):
-                expected = plain(operator)(**given)
+                expected = plain(operator)(**arguments)
             if library == "torch":
                 assert bits(got) == bits(expected)
             else:
@@ -302,14 +302,14 @@ def test_classes_and_positions_of_any_number(
 @pytest.mark.parametrize("convert", [np.asarray, torch.from_numpy], ids=["numpy", "torch"])
 def test_more_axes_than_a_record_has_take_the_slow_path(convert: Any, taken: list[bool]) -> None:
     """Weights are asked for their number of elements alone, so that they may have any number of axes."""
-    given = {
+    arguments = {
         "grad_output": np.ones((2, 2, 2), np.float32), "self": np.zeros((2, 3, 2, 2), np.float32),
         "target": np.zeros((2, 2, 2), np.int64), "weight": np.ones((1,) * at.MAX_AXES + (3,), np.float32),
         "total_weight": np.ones(1, np.float32),
     }  # fmt: skip
     for _ in range(2):
         got = openaclnn.nll_loss2d_backward(
-            **{name: convert(array) for name, array in given.items()}, reduction="none"
+            **{name: convert(array) for name, array in arguments.items()}, reduction="none"
         )
         assert float(got.sum()) == -8
     assert taken == [False, False]
@@ -400,7 +400,7 @@ def test_a_target_out_of_range_is_refused_every_time(taken: list[bool]) -> None:
             openaclnn.cross_entropy_loss_grad(gradient, log_prob, stray)
     assert taken == [False, True, False, False]
     # No number of refusals pushes other kinds out.
-    arrays = [own.numpy() for own in (gradient, log_prob, target)]
+    arrays = [tensor.numpy() for tensor in (gradient, log_prob, target)]
     openaclnn.cross_entropy_loss_grad(*arrays)
     for _ in range(at.MAX_ENTRIES + 1):
         with pytest.raises(AclnnError):
@@ -760,16 +760,16 @@ def test_any_numbers_have_the_bits_of_the_slow_path(dtype: Any, taken: list[bool
     with np.errstate(all="ignore"):
         for _ in range(1500):
             alpha, scale, inner = (NUMBERS[rng.integers(len(NUMBERS))] for _ in range(3))
-            given = {"alpha": alpha, "scale": scale, "input_scale": inner}
+            options = {"alpha": alpha, "scale": scale, "input_scale": inner}
             if rng.integers(2):
-                given["input_scale"] = 1.0
-            both_ways(openaclnn.elu_backward, g, x, **given, is_result=bool(rng.integers(2)))
-            both_ways(openaclnn.elu, x, **given)
+                options["input_scale"] = 1.0
+            both_ways(openaclnn.elu_backward, g, x, **options, is_result=bool(rng.integers(2)))
+            both_ways(openaclnn.elu, x, **options)
         for beta in NUMBERS * 3:
             for reduction in ("none", "mean"):
-                given = {"beta": beta, "reduction": reduction}
-                both_ways(openaclnn.smooth_l1_loss_backward, g, x, y, **given)
-                both_ways(openaclnn.smooth_l1_loss, x, y, **given)
+                options = {"beta": beta, "reduction": reduction}
+                both_ways(openaclnn.smooth_l1_loss_backward, g, x, y, **options)
+                both_ways(openaclnn.smooth_l1_loss, x, y, **options)
         served = sum(taken)
     assert served > 2000
 
@@ -783,8 +783,10 @@ def test_elu_has_a_kind_for_all_numbers(taken: list[bool]) -> None:
         (openaclnn.elu_backward, (g, x), {"is_result": True}),
     ):
         for _ in range(20):
-            given = dict(zip(("alpha", "scale", "input_scale"), 1.01 + rng.random(3), strict=True))
-            both_ways(function, *arrays, **{k: float(v) for k, v in given.items()}, **more)
+            options = dict(
+                zip(("alpha", "scale", "input_scale"), 1.01 + rng.random(3), strict=True)
+            )
+            both_ways(function, *arrays, **{k: float(v) for k, v in options.items()}, **more)
         taken.clear()
         both_ways(function, *arrays, alpha=1.5, scale=1.25, input_scale=1.125, **more)
         assert taken == [True, False]  # and on the slow path
@@ -804,10 +806,10 @@ CLASS_NUMBERS: dict[str, list[Any]] = {
 def class_call(
     operator: Operator, rng: Any, dtype: Any, shape: Any, variant: str
 ) -> dict[str, Any]:
-    given: dict[str, Any] = operator.workloads.make(rng, dtype, shape, variant)
+    arguments: dict[str, Any] = operator.workloads.make(rng, dtype, shape, variant)
     if "lse_for_zloss" in operator.signature():
-        given |= {"lse_for_zloss": rng.normal(size=shape[:1]).astype(dtype.numpy)}
-    return given
+        arguments |= {"lse_for_zloss": rng.normal(size=shape[:1]).astype(dtype.numpy)}
+    return arguments
 
 
 @by_library
@@ -827,14 +829,14 @@ def test_any_numbers_and_sizes_of_classes(
     for variant in operator.workloads.VARIANTS:
         for _ in range(20):
             shape = shapes[operator.workloads.PATTERN][rng.integers(3)]
-            given = class_call(operator, rng, dtype, shape, variant)
+            case = class_call(operator, rng, dtype, shape, variant)
             for name in names:
                 numbers = CLASS_NUMBERS[name]
-                given[name] = numbers[rng.integers(3 if rng.random() < 0.5 else len(numbers))]
+                case[name] = numbers[rng.integers(3 if rng.random() < 0.5 else len(numbers))]
             arguments = (
-                {name: to_torch(value) for name, value in given.items()}
+                {name: to_torch(value) for name, value in case.items()}
                 if library == "torch"
-                else given
+                else case
             )
             taken.clear()
             with np.errstate(all="ignore"):
@@ -845,7 +847,7 @@ def test_any_numbers_and_sizes_of_classes(
             served, asked = served + taken[0], asked + 1
             if library == "numpy":
                 with np.errstate(all="ignore"):
-                    assert_matches_oracle(operator, given, got)
+                    assert_matches_oracle(operator, case, got)
     assert asked > 30
     assert served > asked // 2
 
@@ -879,12 +881,12 @@ def test_numbers_of_classes_are_no_part_of_a_kind(taken: list[bool]) -> None:
 
 
 def test_an_integer_of_more_than_64_bits_is_not_minus_one(taken: list[bool]) -> None:
-    given = (np.ones((), np.float32), np.zeros((2, 3), np.float32), np.array([-1, 2]))
+    arguments = (np.ones((), np.float32), np.zeros((2, 3), np.float32), np.array([-1, 2]))
     for _ in range(2):
-        openaclnn.cross_entropy_loss_grad(*given, ignore_index=-1)
+        openaclnn.cross_entropy_loss_grad(*arguments, ignore_index=-1)
     for number in (2**70, -(2**70)):
         with pytest.raises(AclnnError, match="64-bit"):
-            openaclnn.cross_entropy_loss_grad(*given, ignore_index=number)
+            openaclnn.cross_entropy_loss_grad(*arguments, ignore_index=number)
     assert taken == [False, True, False, False]
 
 
@@ -905,12 +907,12 @@ def test_a_product_s_own_rules_for_numbers_hold() -> None:
 def test_a_sized_runner_serves_whatever_calls_it(taken: list[bool]) -> None:
     """Lists instead of tuples, without numbers, and in a child whose workers are gone."""
     operator = openaclnn.find_operator("cross_entropy_loss_grad")
-    given = operator.workloads.make(np.random.default_rng(3), FLOAT, (5000, 33), "mean")
-    expected = openaclnn.cross_entropy_loss_grad(**given)
+    case = operator.workloads.make(np.random.default_rng(3), FLOAT, (5000, 33), "mean")
+    expected = openaclnn.cross_entropy_loss_grad(**case)
     record = cache_of(operator).entries[0].relies_on
     run = next(kept for kept in record if callable(kept) and kept not in (np.empty, results.empty))
-    out = np.empty_like(given["log_prob"])
-    places = [given[name].ctypes.data for name in ("target", "grad_loss", "log_prob")]
+    out = np.empty_like(case["log_prob"])
+    places = [case[name].ctypes.data for name in ("target", "grad_loss", "log_prob")]
     for arguments in (
         (places, 0, [5000, 33], []), (tuple(places), 0, (5000, 33)), (places, 0, (5000, 33), (-100, 0.0, 0)),
     ):  # fmt: skip
@@ -920,7 +922,7 @@ def test_a_sized_runner_serves_whatever_calls_it(taken: list[bool]) -> None:
         np.testing.assert_array_equal(out, expected)
     child = os.fork()
     if not child:
-        same = openaclnn.cross_entropy_loss_grad(**given).tobytes() == expected.tobytes()
+        same = openaclnn.cross_entropy_loss_grad(**case).tobytes() == expected.tobytes()
         os._exit(0 if same else 1)
     assert os.waitpid(child, 0)[1] == 0
 
@@ -929,7 +931,7 @@ def test_a_road_reads_tensors_once_one_came() -> None:
     """Until then it takes no tensor for an array; arrays keep their kinds."""
     function = make_plain_function(openaclnn.find_operator("elu_backward"))
     x = np.float32([[-1, 2], [0, -3]])
-    own = torch.from_numpy(x.copy())
+    tensor = torch.from_numpy(x.copy())
     expected = openaclnn.elu_backward(x, x)
 
     def on_the_road(array: Any) -> Any:
@@ -938,9 +940,9 @@ def test_a_road_reads_tensors_once_one_came() -> None:
     assert on_the_road(x) is NotImplemented
     function(x, x)
     np.testing.assert_array_equal(on_the_road(x), expected)
-    assert on_the_road(own) is NotImplemented
-    function(own, own)
-    for array in (x, own, x[:1], own[:1]):
+    assert on_the_road(tensor) is NotImplemented
+    function(tensor, tensor)
+    for array in (x, tensor, x[:1], tensor[:1]):
         np.testing.assert_array_equal(np.asarray(on_the_road(array)), expected[: len(array)])
 
 
@@ -965,15 +967,15 @@ def test_options_that_are_equal_may_be_others(on_road: bool) -> None:
                 openaclnn.elu.cache.forget()
             with np.errstate(all="ignore"):
                 wanted = openaclnn.elu.operator.oracle(x, scale=scale).astype(np.float32)
-            found = openaclnn.elu(x, scale=scale)
-            np.testing.assert_array_equal(np.signbit(found), np.signbit(wanted))
-            np.testing.assert_allclose(found, wanted, rtol=1e-6)
+            result = openaclnn.elu(x, scale=scale)
+            np.testing.assert_array_equal(np.signbit(result), np.signbit(wanted))
+            np.testing.assert_allclose(result, wanted, rtol=1e-6)
     for is_result in (False, False, 0, 0, 0.0, 0.0, True, True, 1, 1, 1.0, 1.0, False, True):
         if not on_road:
             openaclnn.elu_backward.cache.forget()
-        found = openaclnn.elu_backward(x, x, is_result=is_result)
+        result = openaclnn.elu_backward(x, x, is_result=is_result)
         wanted = openaclnn.elu_backward(x, x, is_result=bool(is_result))
-        np.testing.assert_array_equal(found, wanted)
+        np.testing.assert_array_equal(result, wanted)
 
 
 def test_an_option_that_may_change_is_read_in_each_call() -> None:

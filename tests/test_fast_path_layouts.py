@@ -41,8 +41,8 @@ def laid(data: st.DataObject, values: Array) -> Array:
     )
     room = [values.shape[axis] * abs(step) + 1 for axis, step in zip(order, steps, strict=True)]
     whole = np.full(room, 77, values.dtype)
-    for axis, (own, step) in enumerate(zip(order, steps, strict=True)):
-        length = values.shape[own]
+    for axis, (source, step) in enumerate(zip(order, steps, strict=True)):
+        length = values.shape[source]
         index = np.s_[: length * step : step] if step > 0 else np.s_[length * -step - 1 :: step]
         whole = whole[(slice(None),) * axis + (index,)]
         whole = whole[(slice(None),) * axis + (slice(0, length),)]
@@ -71,7 +71,7 @@ def test_any_layout_has_the_bits_of_the_slow_path(dtype: DType, data: st.DataObj
         shapes = [shape if mask else narrowed(data, shape) for mask in masks]
         whole = np.broadcast_shapes(*shapes)
         grad = rng.standard_normal(whole if reduction == "none" else ())
-        arrays = [laid(data, rng.standard_normal(own).astype(dtype.numpy)) for own in shapes]
+        arrays = [laid(data, rng.standard_normal(sizes).astype(dtype.numpy)) for sizes in shapes]
         gradient = (
             laid(data, np.asarray(grad, dtype.numpy))
             if grad.ndim
@@ -139,11 +139,11 @@ def test_inputs_none_of_which_has_the_whole_shape(
 
     def check(operator: Operator, into: tuple[int, ...], **arrays: Array) -> None:
         """Fresh, and into some of an array's elements."""
-        given = {name: convert(own) for name, own in arrays.items()}
-        got = np.asarray(plain(operator)(**given, reduction=reduction))
+        inputs = {name: convert(array) for name, array in arrays.items()}
+        got = np.asarray(plain(operator)(**inputs, reduction=reduction))
         out = np.full((*into[:-1], into[-1] + 2) if into else (3,), 5, np.float32)
         inner = out[..., 1:-1] if into else out[1:2].reshape(())
-        plain(operator)(**given, reduction=reduction, out=convert(inner))
+        plain(operator)(**inputs, reduction=reduction, out=convert(inner))
         assert_matches_oracle(operator, {**arrays, "reduction": reduction}, got)
         np.testing.assert_array_equal(got, inner)
         assert (out[..., 0] == 5).all()
@@ -164,8 +164,8 @@ def test_shapes_that_do_not_stretch_to_one_are_refused(taken: list[bool]) -> Non
     taken.clear()
     for shapes in (((3, 1), (2, 4)), ((3, 2), (2, 4)), ((3, 1, 5), (1, 4))):
         with pytest.raises(AclnnError, match="broadcast"):
-            openaclnn.smooth_l1_loss(*[np.ones(own, np.float32) for own in shapes])
-    nothing = [np.ones(own, np.float32) for own in ((0, 1), (1, 4))]
+            openaclnn.smooth_l1_loss(*[np.ones(shape, np.float32) for shape in shapes])
+    nothing = [np.ones(shape, np.float32) for shape in ((0, 1), (1, 4))]
     assert openaclnn.smooth_l1_loss(*nothing, reduction="none").shape == (0, 4)
     # More elements together than words can count.
     one = np.ones(1, np.float32)
@@ -309,13 +309,13 @@ def test_sequences_of_calls_with_classes(data: st.DataObject) -> None:
     summed, of_torch = data.draw(st.booleans()), data.draw(st.booleans())
     for _ in range(4):  # calls of one kind mostly
         shape = data.draw(st.sampled_from(SHAPES[operator.workloads.PATTERN]))
-        made = operator.workloads.make(rng, dtype, shape, variant)
-        if summed and "total_weight" in made:
-            del made["total_weight"]
-        if "target" in made:
-            made["target"] = np.maximum(made["target"], 0)
-            made["ignore_index"] = data.draw(st.sampled_from([-100, 0, 2]))
-        arrays = {name: spread(data, name, values) for name, values in made.items()}
+        arguments = operator.workloads.make(rng, dtype, shape, variant)
+        if summed and "total_weight" in arguments:
+            del arguments["total_weight"]
+        if "target" in arguments:
+            arguments["target"] = np.maximum(arguments["target"], 0)
+            arguments["ignore_index"] = data.draw(st.sampled_from([-100, 0, 2]))
+        arrays = {name: spread(data, name, values) for name, values in arguments.items()}
         copies = {
             name: values.copy() if isinstance(values, np.ndarray) else values
             for name, values in arrays.items()
@@ -327,10 +327,10 @@ def test_sequences_of_calls_with_classes(data: st.DataObject) -> None:
         elif place == "in place":
             whole = [a for a in arrays.values() if isinstance(a, np.ndarray) and a.shape == shape]
             apart = [a for a in whole if 0 not in a.strides]
-            out = arrays.get("log_prob") if "target" in made else (*apart, None)[0]
+            out = arrays.get("log_prob") if "target" in arguments else (*apart, None)[0]
         given_arrays = arrays | {"out": out}
         strides = [
-            own for a in given_arrays.values() if isinstance(a, np.ndarray) for own in a.strides
+            step for a in given_arrays.values() if isinstance(a, np.ndarray) for step in a.strides
         ]
         if of_torch and min(strides) >= 0:
             given_arrays = {name: as_it_lies(values) for name, values in given_arrays.items()}
@@ -352,19 +352,19 @@ def test_a_layout_of_classes_that_was_not_seen_takes_the_road(
     rng = np.random.default_rng(6)
     pixels = operator.workloads.PATTERN == "pixels"
     variants = [*operator.workloads.VARIANTS]
-    variant = next((own for own in variants if own in ("random", "none")), variants[0])
+    variant = next((variant for variant in variants if variant in ("random", "none")), variants[0])
     whole = {"reduction": "none"} if operator.reduction else {}
     for number, n in enumerate((5, 6, 11, 30)):
         shape = (2, 4, n, 3) if pixels else (n, 70 if n == 30 else 4)
-        made = operator.workloads.make(rng, FLOAT, shape, variant)
+        arguments = operator.workloads.make(rng, FLOAT, shape, variant)
         turned = {
             name: np.asfortranarray(values) if values.ndim > 1 else np.repeat(values, 2 + n % 2)[:: 2 + n % 2]
-            for name, values in made.items()
+            for name, values in arguments.items()
             if isinstance(values, np.ndarray) and values.size > 1
         }  # fmt: skip
         given_arrays = {
             name: convert(values)
-            for name, values in (made | turned).items()
+            for name, values in (arguments | turned).items()
             if isinstance(values, np.ndarray)
         }
         taken.clear()
@@ -375,11 +375,11 @@ def test_a_layout_of_classes_that_was_not_seen_takes_the_road(
         taken.clear()
         plain(operator)(**given_arrays, **whole, out=out)
         assert taken == [number > 0]
-        expected = plain(operator)(**made)
+        expected = plain(operator)(**arguments)
         if has_targets(operator):
             np.testing.assert_array_equal(np.asarray(got), expected)
         else:  # other code walks this layout, and adds up in another order
-            arrays = {name: made[name] for name in given_arrays}
+            arrays = {name: arguments[name] for name in given_arrays}
             assert_matches_oracle(operator, arrays | whole, np.asarray(got))
         np.testing.assert_array_equal(np.asarray(out), np.asarray(got))
         assert (np.asarray(room)[..., :n] == 5).all()

@@ -112,12 +112,12 @@ def test_the_fast_path(mode: str) -> None:
     small = (2.0**-126 * rng.uniform(0.5, 1, 4096)).astype(np.float32)
     openaclnn.l1_loss_backward(small, x, -x, reduction="mean")
     for size in (1, 3, 7, 1000, 4096):
-        given = small[:size], x[:size], -x[:size]
+        arrays = small[:size], x[:size], -x[:size]
         number = 0.1 + next(numbers) / 3e5
         calls = [
-            lambda given=given, n=number: openaclnn.smooth_l1_loss_backward(*given, beta=n),
-            lambda given=given: openaclnn.l1_loss_backward(*given, reduction="mean"),
-            lambda given=given: openaclnn.elu_backward(*given[:2]),
+            lambda arrays=arrays, n=number: openaclnn.smooth_l1_loss_backward(*arrays, beta=n),
+            lambda arrays=arrays: openaclnn.l1_loss_backward(*arrays, reduction="mean"),
+            lambda arrays=arrays: openaclnn.elu_backward(*arrays[:2]),
         ]
         for call in calls:
             with MODES[mode]():

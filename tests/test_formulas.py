@@ -49,8 +49,8 @@ def written(
         linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
     names: dict[str, Any] = {**words.WORDS, **(scope or {}), "np": np, "__name__": "written"}
     exec(compile(text, file, "exec"), names)
-    made: Callable[..., Any] = [*names.values()][-1]
-    return made
+    function: Callable[..., Any] = [*names.values()][-1]
+    return function
 
 
 def dense_plan(
@@ -64,7 +64,7 @@ def evaluate(
     prepare: Callable[[Plan], Any], kernel: str, arrays: Sequence[Array], numbers: Mapping[str, Any]
 ) -> Array:
     """One kernel over dense arrays of one dtype."""
-    dtype = next(own for own in FLOATS if own.numpy == arrays[0].dtype)
+    dtype = next(dtype for dtype in FLOATS if dtype.numpy == arrays[0].dtype)
     out = np.full(arrays[0].size, np.nan, dtype.numpy)
     plan = dense_plan(kernel, dtype, out.size, len(arrays), numbers)
     prepare(plan)([*(array.ctypes.data for array in arrays), out.ctypes.data], 0)
@@ -163,9 +163,9 @@ def test_any_number_of_values_numbers_and_switches(known: Any) -> None:
     numbers = {"p": 1.5, "q": 0.3, "r": 0.7, "s": -0.2, "t": 3.1}
     for dtype, turned in itertools.product(FLOATS, (False, True)):
         arrays = [rng.normal(size=1003).astype(dtype.numpy) for _ in range(4)]
-        given = {**numbers, "turned": turned}
+        options = {**numbers, "turned": turned}
         got, expected = (
-            evaluate(prepare, many.name, arrays, given)
+            evaluate(prepare, many.name, arrays, options)
             for prepare in (cpu.prepare, numpy_engine.prepare)
         )
         np.testing.assert_array_equal(got.view(np.uint8), expected.view(np.uint8))
@@ -363,7 +363,7 @@ def test_a_formula_without_numbers(known: Any) -> None:
 def test_the_packages_formulas_are_of_the_language() -> None:
     """Importing them does not read their sources."""
     every_operator()
-    ours = [own.function for own in FORMULAS.values() if (own.function.__module__ or "").startswith(formulas.__name__)]  # fmt: skip
+    ours = [formula.function for formula in FORMULAS.values() if (formula.function.__module__ or "").startswith(formulas.__name__)]  # fmt: skip
     assert len(ours) > 30
     for function in ours:
         formulas.read(function)
@@ -393,8 +393,8 @@ def test_a_formula_tells_the_words_of_the_way_that_is_taken() -> None:
 
 TUNED = [
     pytest.param(name, form, id=f"{name}-{form.choose.__name__}")
-    for name, own in forms.TUNED.items()
-    for form in own
+    for name, tuned in forms.TUNED.items()
+    for form in tuned
 ]
 BOUNDED = {"folded": 3.5, "forward": 2.0, "clamped": 2.0, "loss": 2.0}
 """Forms that may differ from the plain one, by so many units in the last place; all others give its bits.
@@ -421,9 +421,12 @@ def test_tuned_forms_do_what_the_plain_form_does(
         served += 1
         got, expected = (
             evaluate(
-                lambda plan, own=own: elementwise.runner_of(plan, own), kernel, arrays, numbers
+                lambda plan, variant=variant: elementwise.runner_of(plan, variant),
+                kernel,
+                arrays,
+                numbers,
             )
-            for own in (chosen, elementwise.plain_form(plan))
+            for variant in (chosen, elementwise.plain_form(plan))
         )
         bound = BOUNDED.get(form.choose.__name__, 0.0)
         if not bound:

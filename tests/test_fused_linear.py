@@ -52,8 +52,8 @@ def over_ranks(engine: str, x: Any, weights: list[Any], target: Any, grad: Any) 
         call_on(engine, GRADIENTS, {"grad": grad, "input": x, "weight": weight, "target_mask": part.target_mask, "masked_target": part.masked_target, **sums})
         for weight, part in zip(weights, parts, strict=True)
     ]  # fmt: skip
-    by_input = sum(own.input_grad.astype(np.float64) for own in gradients)
-    return loss, by_input, [own.weight_grad for own in gradients], parts
+    by_input = sum(gradient.input_grad.astype(np.float64) for gradient in gradients)
+    return loss, by_input, [gradient.weight_grad for gradient in gradients], parts
 
 
 def test_the_worked_example_over_two_ranks(engine: str) -> None:
@@ -82,8 +82,10 @@ def test_ranks_together_are_the_whole(engine: str, dtype: Any, monkeypatch: pyte
     x = rng.normal(size=(21, 12)).astype(dtype.numpy)
     weights = [rng.normal(size=(count, 12)).astype(dtype.numpy) for count in (20, 7, 33)]
     target, grad = rng.integers(0, 60, 21), rng.random(21, np.float32)
-    given = [torch.from_numpy(own.astype(np.float64)).requires_grad_() for own in (x, *weights)]
-    logits = given[0] @ torch.cat(given[1:]).T
+    leaves = [
+        torch.from_numpy(array.astype(np.float64)).requires_grad_() for array in (x, *weights)
+    ]
+    logits = leaves[0] @ torch.cat(leaves[1:]).T
     exact = torch.nn.functional.cross_entropy(logits, torch.from_numpy(target), reduction="none")
     exact.backward(torch.from_numpy(grad).double())
     near = 4 * float(ml_dtypes.finfo(dtype.numpy).eps)
@@ -94,23 +96,23 @@ def test_ranks_together_are_the_whole(engine: str, dtype: Any, monkeypatch: pyte
         loss, by_input, by_weights, _ = over_ranks(engine, moved, weights, target, grad)
         with told(chunk):
             np.testing.assert_allclose(loss, exact.detach(), rtol=1e-5)
-            for got, own in zip((by_input, *by_weights), given, strict=True):
-                np.testing.assert_allclose(got.astype(float), own.grad, rtol=near, atol=near)
+            for got, leaf in zip((by_input, *by_weights), leaves, strict=True):
+                np.testing.assert_allclose(got.astype(float), leaf.grad, rtol=near, atol=near)
 
 
 @pytest.mark.usefixtures("fresh_device")
 def test_logits_where_they_are_asked_for() -> None:
     """In both phases a null is none, and so is a place of no elements."""
     rng = np.random.default_rng(3)
-    x, weight = (rng.normal(size=(own, 6)).astype(np.float16) for own in (9, 5))
+    x, weight = (rng.normal(size=(count, 6)).astype(np.float16) for count in (9, 5))
     target = np.arange(9, dtype=np.int64)
     whole = openaclnn.fused_linear_online_max_sum(x, weight, target, 2, 7)
     np.testing.assert_array_equal(whole.vocab_parallel_logits, (x.astype(np.float32) @ weight.astype(np.float32).T).astype(np.float16))  # fmt: skip
     for logits in (whole[5], np.zeros(0, np.float16), None):
-        places = [device_tensor(np.zeros_like(own)) for own in whole[:5]]
+        places = [device_tensor(np.zeros_like(array)) for array in whole[:5]]
         if logits is not None:
             places.append(device_tensor(np.zeros_like(logits)))
-        read, written = ([own for own, _ in tensors] for tensors in (map(device_tensor, (x, weight, target)), places))  # fmt: skip
+        read, written = ([descriptor for descriptor, _ in tensors] for tensors in (map(device_tensor, (x, weight, target)), places))  # fmt: skip
         status, _, executor = aclnn.aclnnFusedLinearOnlineMaxSumGetWorkspaceSize(*read, 2, 7, *[*written, None][:6])  # fmt: skip
         assert status == 0
         assert aclnn.aclnnFusedLinearOnlineMaxSum(None, 0, executor, None) == 0
@@ -123,8 +125,8 @@ def test_special_values(engine: str) -> None:
     special = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 6e-8, 65504, -65504], np.float16)
     x, weight = np.diag(np.ones(8)).astype(np.float16), np.ones((9, 8), np.float16)
     np.fill_diagonal(x, special)
-    given = {"input": x, "weight": weight, "target": np.arange(8), "vocab_start_index": 2, "vocab_end_index": 11}  # fmt: skip
-    assert_matches_oracle(SUMS, given, call_on(engine, SUMS, given))
+    arguments = {"input": x, "weight": weight, "target": np.arange(8), "vocab_start_index": 2, "vocab_end_index": 11}  # fmt: skip
+    assert_matches_oracle(SUMS, arguments, call_on(engine, SUMS, arguments))
 
 
 def test_targets_are_compared_as_integers(engine: str) -> None:
@@ -132,15 +134,15 @@ def test_targets_are_compared_as_integers(engine: str) -> None:
     for start in (2**24, 2**40, 2**62):
         target = start + np.array([-1, 0, 4, 5])
         target[0] = [-(2**63), -1, start - 1][start.bit_length() % 3]
-        given = {"input": x, "weight": weight, "target": target, "vocab_start_index": start, "vocab_end_index": start + 9}  # fmt: skip
-        got = call_on(engine, SUMS, given)
+        arguments = {"input": x, "weight": weight, "target": target, "vocab_start_index": start, "vocab_end_index": start + 9}  # fmt: skip
+        got = call_on(engine, SUMS, arguments)
         np.testing.assert_array_equal(got.masked_target, [0, 0, 4, 0])
         assert got.target_mask[0] == 0b11111001
 
 
 def test_nothing_is_written_of_nothing() -> None:
     none = openaclnn.fused_linear_online_max_sum(np.zeros((0, 4), np.float16), np.zeros((3, 4), np.float16), np.zeros(0, np.int32), 0, 3)  # fmt: skip
-    assert [own.shape for own in none] == [(0,)] * 5 + [(0, 3)]
+    assert [array.shape for array in none] == [(0,)] * 5 + [(0, 3)]
     # Rows of no features have logits of 0.
     rows = openaclnn.fused_linear_online_max_sum(np.zeros((2, 0), np.float16), np.zeros((3, 0), np.float16), np.array([1, 5]), 0, 3)  # fmt: skip
     np.testing.assert_array_equal(rows.sum_exp_logits_local, [3, 3])

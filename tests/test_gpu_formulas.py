@@ -211,14 +211,16 @@ if MODE == "interpret":
     dtypes = pytest.mark.parametrize("dtype", FLOATS, ids=str)
 
     def enter(function: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> Formula:
-        made = described(function)
-        monkeypatch.setitem(FORMULAS, made.name, made)
-        return made
+        formula = described(function)
+        monkeypatch.setitem(FORMULAS, formula.name, formula)
+        return formula
 
     def plan_of(
         kernel: str, compute: DType, inputs: list[Array], output: Array, numbers: Any
     ) -> tuple[Plan, tuple[int, ...]]:
-        tensors = [(f"t{number}", as_tensor(own)) for number, own in enumerate([*inputs, output])]
+        tensors = [
+            (f"t{number}", as_tensor(array)) for number, array in enumerate([*inputs, output])
+        ]
         plan = elementwise_plan("aclnn", kernel, compute, tensors[:-1], tensors[-1], numbers)
         return plan, tuple(tensor.address for _, tensor in tensors)
 
@@ -279,9 +281,9 @@ if MODE == "interpret":
 
     @pytest.mark.parametrize("function", [word_abs, word_sign, word_sqrt])
     def test_exact_words(function: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-        made = enter(function, monkeypatch)
+        formula = enter(function, monkeypatch)
         x = np.concatenate([SPECIAL, some(np.random.default_rng(1), (500,), FLOAT)])
-        got, expected = both(made.name, FLOAT, [x], np.zeros_like(x), {})
+        got, expected = both(formula.name, FLOAT, [x], np.zeros_like(x), {})
         np.testing.assert_array_equal(got, expected)
         there = ~np.isnan(expected)
         np.testing.assert_array_equal(np.signbit(got[there]), np.signbit(expected[there]))
@@ -290,17 +292,17 @@ if MODE == "interpret":
     def test_minimum_and_maximum_keep_nan(
         function: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        made = enter(function, monkeypatch)
-        x, y = (own.copy() for own in np.meshgrid(SPECIAL, SPECIAL))
-        got, expected = both(made.name, FLOAT, [x, y], np.zeros_like(x), {})
+        formula = enter(function, monkeypatch)
+        x, y = (grid.copy() for grid in np.meshgrid(SPECIAL, SPECIAL))
+        got, expected = both(formula.name, FLOAT, [x, y], np.zeros_like(x), {})
         np.testing.assert_array_equal(got, expected)
         assert np.isnan(got).sum() == 2 * len(SPECIAL) - 1
 
     def test_fma_rounds_once(monkeypatch: pytest.MonkeyPatch) -> None:
-        made = enter(word_fma, monkeypatch)
+        formula = enter(word_fma, monkeypatch)
         x, y = np.float32([1 + 2.0**-12, 3.0]), np.float32([1 + 2.0**-12, 5.0])
         z = np.float32([-1 - 2.0**-11, -15.0])
-        got, expected = both(made.name, FLOAT, [x, y, z], np.zeros_like(x), {})
+        got, expected = both(formula.name, FLOAT, [x, y, z], np.zeros_like(x), {})
         np.testing.assert_array_equal(expected, np.float32([2.0**-24, 0.0]))
         # Triton 3.6's interpreter rounds twice; on the device there is no such thing.
         np.testing.assert_allclose(got, expected, rtol=0, atol=2.0**-24)
@@ -310,12 +312,12 @@ if MODE == "interpret":
     def test_words_within_3_ulps(
         function: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        made = enter(function, monkeypatch)
+        formula = enter(function, monkeypatch)
         for low, high in RANGES[function]:
             x = np.linspace(low, high, 20001).astype(np.float32)
-            got, _ = both(made.name, FLOAT, [x], np.zeros_like(x), {})
+            got, _ = both(formula.name, FLOAT, [x], np.zeros_like(x), {})
             assert_within_3_ulps(function, x, got)
-        got, expected = both(made.name, FLOAT, [SPECIAL], np.zeros_like(SPECIAL), {})
+        got, expected = both(formula.name, FLOAT, [SPECIAL], np.zeros_like(SPECIAL), {})
         np.testing.assert_allclose(got, expected, rtol=4e-7)
         zero = expected == 0
         np.testing.assert_array_equal(np.signbit(got[zero]), np.signbit(expected[zero]))
@@ -332,11 +334,11 @@ if MODE == "interpret":
 
         for name, word in words.TERMS.items():
             monkeypatch.setitem(words.WORDS, name, word)
-        made = enter(function, monkeypatch)
+        formula = enter(function, monkeypatch)
         x = np.linspace(-high, high, 4001).astype(dtype.numpy).astype(np.float32)
         y = np.linspace(high, 0.7 * high, 4001).astype(dtype.numpy).astype(np.float32)
         # 16 bits are told by their computation type, and compared in FLOAT: more than their rounding must not show.
-        got, _ = both(made.name, dtype, [x.astype(dtype.numpy), y.astype(dtype.numpy)], np.zeros(x.shape, dtype.numpy), {})  # fmt: skip
+        got, _ = both(formula.name, dtype, [x.astype(dtype.numpy), y.astype(dtype.numpy)], np.zeros(x.shape, dtype.numpy), {})  # fmt: skip
         exact = function(x.astype(np.float64), y.astype(np.float64))
         unit = np.spacing(np.abs(exact).astype(dtype.numpy)).astype(np.float64)
         assert np.max(np.abs(got.astype(np.float64) - exact) / unit) < (
@@ -344,7 +346,7 @@ if MODE == "interpret":
         )
         special = np.float32([inf, -inf, nan, 0.0, 1.0]).astype(dtype.numpy)
         if function is term_softplus:
-            got, expected = both(made.name, dtype, [special, np.ones_like(special)], np.zeros_like(special), {})  # fmt: skip
+            got, expected = both(formula.name, dtype, [special, np.ones_like(special)], np.zeros_like(special), {})  # fmt: skip
             np.testing.assert_allclose(got.astype(float), expected.astype(float), rtol=0.01)
 
     # Tuned forms.
@@ -389,7 +391,7 @@ if MODE == "interpret":
         tuned, plain = tuned_and_plain(beta, dtype, "smooth_l1_product", monkeypatch)
         nans = np.isnan(plain.astype(np.float32))
         np.testing.assert_array_equal(np.isnan(tuned.astype(np.float32)), nans)
-        bits = [own[~nans].view(np.int16).astype(np.int32) for own in (tuned, plain)]
+        bits = [result[~nans].view(np.int16).astype(np.int32) for result in (tuned, plain)]
         assert np.max(np.abs(bits[0] - bits[1])) <= 1  # of one sign, so neighbours by their bits
 
     @pytest.mark.parametrize(

@@ -51,8 +51,8 @@ class Driver:
 
 def kernel(function: int, overlaps: bool = False, cluster: int = 1) -> tuple[Launch, Kernel]:
     """A launch, and its kernel: what a block is filled with."""
-    own = Kernel(function, 128, 4096, ("i32", "i64", "fp32"), 1, overlaps, cluster)
-    return Launch(KernelSpec(None, ()), 70_000, (-5, 1 << 40, 0.5), (), 4), own
+    compiled = Kernel(function, 128, 4096, ("i32", "i64", "fp32"), 1, overlaps, cluster)
+    return Launch(KernelSpec(None, ()), 70_000, (-5, 1 << 40, 0.5), (), 4), compiled
 
 
 @pytest.fixture
@@ -74,10 +74,10 @@ def with_fallback(
     driver: Driver, launches: list[Any], fallback: Any, scratch: Any = None
 ) -> tuple[BoundBlock, Any]:
     """The builtin of launches with such pointers (place among the addresses, bytes to add, whether it must be aligned), and three numbers."""
-    several = [([PointerArg(at, "", shift, wide) for at, shift, wide in own], 3) for own in launches]  # fmt: skip
-    made = BoundBlock(several, scratch)
-    made._block[LAUNCH_SLOT] = driver.address
-    return made, made.function(fallback)
+    several = [([PointerArg(at, "", shift, wide) for at, shift, wide in pointers], 3) for pointers in launches]  # fmt: skip
+    block = BoundBlock(several, scratch)
+    block._block[LAUNCH_SLOT] = driver.address
+    return block, block.function(fallback)
 
 
 POINTERS = [(0, 0, True), (2, 32, True)]
@@ -85,8 +85,8 @@ POINTERS = [(0, 0, True), (2, 32, True)]
 
 def test_the_driver_gets_addresses_and_numbers(driver: Driver) -> None:
     fell: list[Any] = []
-    made, run = entry(driver, [POINTERS], fell)
-    made.fill(0, *kernel(0x5000))
+    block, run = entry(driver, [POINTERS], fell)
+    block.fill(0, *kernel(0x5000))
     assert run((1 << 46, 3, 1 << 45), 0x77) == 0
     half = int.from_bytes(struct.pack("<f", 0.5), "little")
     (got,) = driver.launched
@@ -100,9 +100,9 @@ def test_the_driver_gets_addresses_and_numbers(driver: Driver) -> None:
 
 
 def test_launches_go_in_order_each_with_its_own(driver: Driver) -> None:
-    made, run = entry(driver, [POINTERS, [(3, 0, False), (1, 0, False)]], [])
-    made.fill(0, *kernel(0x5000))
-    made.fill(1, *kernel(0x6000, overlaps=True))
+    block, run = entry(driver, [POINTERS, [(3, 0, False), (1, 0, False)]], [])
+    block.fill(0, *kernel(0x5000))
+    block.fill(1, *kernel(0x6000, overlaps=True))
     assert run((16, 32, 48, 65), 0) == 0
     first, second = driver.launched
     assert (first["function"], first["words"][:2]) == (0x5000, [16, 48 + 32])
@@ -114,13 +114,13 @@ def test_programs_that_wait_for_each_other_are_a_cluster(
     driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first time, which Python queues, and from then on."""
-    made, run = entry(driver, [POINTERS, POINTERS], [])
-    made.fill(0, *kernel(0x5000, cluster=5))
-    made.fill(1, *kernel(0x6000, overlaps=True))
+    block, run = entry(driver, [POINTERS, POINTERS], [])
+    block.fill(0, *kernel(0x5000, cluster=5))
+    block.fill(1, *kernel(0x6000, overlaps=True))
     assert run((16, 32, 48), 9) == 0
-    launch, own = kernel(0x5000, cluster=5)
+    launch, compiled = kernel(0x5000, cluster=5)
     monkeypatch.setattr(native, "launch_function", lambda: driver.address)
-    start = variants._start_together(launch, own, [("float32", True), None, ("float32", True)])
+    start = variants._start_together(launch, compiled, [("float32", True), None, ("float32", True)])
     start(launch.grid, 9, 16, 0, 80, *launch.numbers)
     first, second, third = driver.launched
     assert (first["attributes"], first["sides"]) == ([(4, 5)], [5, 1, 1])
@@ -133,11 +133,11 @@ def test_programs_that_wait_for_each_other_are_a_cluster(
 
 def test_what_it_is_not_ready_for_falls_back(driver: Driver) -> None:
     fell: list[Any] = []
-    made, run = entry(driver, [POINTERS, POINTERS], fell)
-    made.fill(0, *kernel(0x5000))
+    block, run = entry(driver, [POINTERS, POINTERS], fell)
+    block.fill(0, *kernel(0x5000))
     good = (16, 32, 48)
     assert run(good, 1) == 7, "the second kernel is not compiled"
-    made.fill(1, *kernel(0x6000))
+    block.fill(1, *kernel(0x6000))
     assert run((16, 32, 49), 2) == 7, "an address is off"
     assert run([16, 32, 48], 3) == 7, "a list"
     assert run((16, 32), 4) == 7, "an address is missing"
@@ -151,19 +151,19 @@ def test_what_it_is_not_ready_for_falls_back(driver: Driver) -> None:
 
 def test_addresses_off_a_vector_s_bounds_have_a_kernel_of_their_own(driver: Driver) -> None:
     fell: list[Any] = []
-    made, run = entry(driver, [POINTERS], fell)
+    block, run = entry(driver, [POINTERS], fell)
     for misaligned in (0b10, 0b00, 0b10, 0b11, 0b01):
-        made.fill(0, *kernel(0x5000 + misaligned), misaligned)
+        block.fill(0, *kernel(0x5000 + misaligned), misaligned)
     several = ((16, 32, 49), (16, 32, 48), (17, 32, 40), (8, 32, 64))
     assert [run(addresses, 1) for addresses in several] == [0] * 4
-    assert [own["function"] for own in driver.launched] == [0x5002, 0x5000, 0x5003, 0x5001]
+    assert [launch["function"] for launch in driver.launched] == [0x5002, 0x5000, 0x5003, 0x5001]
     assert fell == []
 
 
 def test_items_that_are_no_integers_of_64_bits_fall_back(driver: Driver) -> None:
     fell: list[Any] = []
-    made, run = entry(driver, [POINTERS], fell)
-    made.fill(0, *kernel(0x5000))
+    block, run = entry(driver, [POINTERS], fell)
+    block.fill(0, *kernel(0x5000))
     for addresses, stream in (((16, "32", 48), 1), ((16, 32, 1 << 70), 1), ((16, 32, 48), 1 << 64)):
         assert run(addresses, stream) == 7
     assert run((1,) * 100, 1) == 7, "more than there is room for"
@@ -173,8 +173,8 @@ def test_items_that_are_no_integers_of_64_bits_fall_back(driver: Driver) -> None
 
 def test_a_refusal_of_the_driver_falls_back(driver: Driver) -> None:
     fell: list[Any] = []
-    made, run = entry(driver, [POINTERS], fell)
-    made.fill(0, *kernel(0x5000))
+    block, run = entry(driver, [POINTERS], fell)
+    block.fill(0, *kernel(0x5000))
     driver.code = 201
     assert run((16, 32, 48), 9) == 7
     assert len(driver.launched) == 1
@@ -195,15 +195,15 @@ def test_scratch_memory_is_there_for_the_launches_and_given_back(driver: Driver)
         events.append((address, len(driver.launched)))
 
     launches = [[(0, 0, True), (2, 8, False)], [(2, 0, False), (1, 0, True)]]
-    made, run = entry(driver, launches, fell, (4096, allocate, release))
+    block, run = entry(driver, launches, fell, (4096, allocate, release))
     good = (16, 32)
-    made.fill(0, *kernel(0x5000))
+    block.fill(0, *kernel(0x5000))
     assert run(good, 1) == 7, "the second kernel is not compiled"
-    made.fill(1, *kernel(0x6000))
+    block.fill(1, *kernel(0x6000))
     assert run((16, 33), 2) == 7, "an address is off"
     assert events == []
     assert run(good, 3) == 0
-    assert [own["words"][:2] for own in driver.launched] == [[16, (1 << 40) + 8], [1 << 40, 32]]
+    assert [call["words"][:2] for call in driver.launched] == [[16, (1 << 40) + 8], [1 << 40, 32]]
     assert events == [(4096, 3, 0), (1 << 40, 2)]
     with pytest.raises(MemoryError, match="no scratch"):
         run(good, 13)
@@ -215,9 +215,9 @@ def test_scratch_memory_is_there_for_the_launches_and_given_back(driver: Driver)
 
 def test_the_function_keeps_what_it_reads(driver: Driver) -> None:
     fell: list[Any] = []
-    made, run = entry(driver, [POINTERS], fell)
-    made.fill(0, *kernel(0x5000))
-    del made
+    block, run = entry(driver, [POINTERS], fell)
+    block.fill(0, *kernel(0x5000))
+    del block
     gc.collect()
     assert run((16, 32, 48), 0) == 0
     assert run((17, 32, 48), 0) == 7
@@ -250,4 +250,6 @@ def test_a_kernel_is_compiled_with_numbers_that_triton_assumes_nothing_of() -> N
     assert constexprs == (1, 16)
     assert list(map(type, told)) == list(map(type, numbers))
     assert variants.kinds_of(told) == variants.kinds_of(numbers)
-    assert not [own for own in told if type(own) is int and (own == 1 or own % 16 == 0)]
+    assert not [
+        number for number in told if type(number) is int and (number == 1 or number % 16 == 0)
+    ]

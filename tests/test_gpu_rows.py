@@ -91,23 +91,25 @@ if MODE:
             self.graph = self.formula.graph(self.numbers)
             classes, positions = shape[axis], shape[:axis] + shape[axis + 1 :]
             self.sizes = {"full": shape, "positions": positions, "classes": (classes,)}
-            self.roles = {own: ROLES[kind] for own, kind in self.formula.operands}
+            self.roles = {operand: ROLES[kind] for operand, kind in self.formula.operands}
             self.arrays: dict[str, Array] = {}
-            for own, kind in self.formula.operands:
+            for operand, kind in self.formula.operands:
                 values: Array = np.array(
                     draw.standard_normal(self.sizes[ROLES[kind]]) * 2, dtype.numpy
                 )
                 if kind == "Target":
                     values = np.array(draw.integers(-1, classes + 1, positions))
-                self.arrays[own] = laid(own, values)
+                self.arrays[operand] = laid(operand, values)
             for place, result in enumerate(self.graph.results):
                 role = self.roles[str(place)] = "full" if "c" in result.axes else "positions"
                 self.arrays[str(place)] = laid(str(place), np.full(self.sizes[role], 7, dtype.numpy))  # fmt: skip
 
         def plan(self) -> tuple[Plan, tuple[int, ...]]:
             """The plan, and the addresses of its operands."""
-            tensors = {own: as_tensor(array) for own, array in self.arrays.items()}
-            operands = [(own, tensor, self.roles[own]) for own, tensor in tensors.items()]
+            tensors = {operand: as_tensor(array) for operand, array in self.arrays.items()}
+            operands = [
+                (operand, tensor, self.roles[operand]) for operand, tensor in tensors.items()
+            ]
             kinds = [kind for _, kind in self.formula.operands]
             plan = class_plan(
                 "aclnn", self.formula.name, self.dtype, operands[: len(kinds)], operands[len(kinds) :], self.sizes["full"],
@@ -119,20 +121,20 @@ if MODE:
         def results(self) -> list[Array]:
             return [self.arrays[str(place)] for place in range(len(self.graph.results))]
 
-        def in_rows(self, own: str) -> Array:
+        def in_rows(self, operand: str) -> Array:
             """An array as (positions, classes), (1, classes) or (positions, 1)."""
-            array, role = self.arrays[own], self.roles[own]
+            array, role = self.arrays[operand], self.roles[operand]
             if role == "full":
                 return np.moveaxis(array, self.axis, -1).reshape(-1, array.shape[self.axis])
             return array.reshape(1, -1) if role == "classes" else array.reshape(-1, 1)
 
         def evaluated(self, work: Any, draw: Any = None) -> list[Array]:
             """The results in another precision, as `in_rows` gives them; of other operands, if it is asked to draw them."""
-            inputs = {own: self.in_rows(own) for own, _ in self.formula.operands}
-            for own, array in inputs.items():
+            inputs = {operand: self.in_rows(operand) for operand, _ in self.formula.operands}
+            for operand, array in inputs.items():
                 if array.dtype != np.int64:
                     by = 0.0 if draw is None else draw.uniform(-(2.0**-21), 2.0**-21, array.shape)
-                    inputs[own] = (array.astype(np.float64) * (1.0 + by)).astype(work)
+                    inputs[operand] = (array.astype(np.float64) * (1.0 + by)).astype(work)
             return evaluate(self.graph, inputs, self.numbers, work)
 
         def expected(self) -> Callable[[], None]:
@@ -148,7 +150,9 @@ if MODE:
                     got = self.in_rows(str(place)).astype(np.float64)
                     finite = np.isfinite(single)
                     np.testing.assert_array_equal(got[~finite], single[~finite])
-                    apart = [np.where(finite, np.abs(own[place] - wanted), 0.0) for own in moved]
+                    apart = [
+                        np.where(finite, np.abs(values[place] - wanted), 0.0) for values in moved
+                    ]
                     error = np.sum(apart, axis=0).max(1, keepdims=True)
                     size = np.where(finite, np.abs(wanted), 0.0)
                     # Operands are no more than 8; where terms of their size cancel, it shows.
@@ -176,11 +180,11 @@ if MODE == "interpret":
 
     def same_bits(case: Case, run: Callable[[], int]) -> None:
         """The results that are there already, from another runner."""
-        before = [own.tobytes() for own in case.results()]
-        for own in case.results():
-            own[...] = 7
+        before = [result.tobytes() for result in case.results()]
+        for result in case.results():
+            result[...] = 7
         assert run() == 0
-        assert [own.tobytes() for own in case.results()] == before
+        assert [result.tobytes() for result in case.results()] == before
 
     HELD, STREAMED = (2, 8, 8, False, 4), (4, 2, 4, True, 4)
 
@@ -233,9 +237,9 @@ if MODE == "interpret":
             (slice(64), -inf), (slice(64, 128), -inf), (slice(1, None), -inf), (slice(None), -inf), (slice(None), inf), ([3, 70], inf), ([70], inf),
             ([140], nan), ([9, 141], nan), ([65], -inf), ([100], 1e30), (slice(70), -1e30),
         ]  # fmt: skip
-        for own in ROW_FORMULAS[name].operands:
+        for operand in ROW_FORMULAS[name].operands:
             case = Case(name, FLOAT, (len(rows), 150), 1)
-            for row, (places, value) in zip(case.arrays[own[0]], rows, strict=True):
+            for row, (places, value) in zip(case.arrays[operand[0]], rows, strict=True):
                 row[places] = value
             run_checked(case)
 
@@ -256,10 +260,10 @@ if MODE == "interpret":
         )
         known, launched = getattr(row_formulas.RowLauncher, traversal), []
 
-        def noted(*given: Any) -> Any:
-            found = known(*given)
-            launched.append(found.when)
-            return found
+        def noted(*arguments: Any) -> Any:
+            chosen = known(*arguments)
+            launched.append(chosen.when)
+            return chosen
 
         monkeypatch.setattr(row_formulas.RowLauncher, traversal, noted)
         for dtype, shape in shapes:
@@ -282,11 +286,11 @@ if MODE == "interpret":
         ]  # fmt: skip
         if not name.endswith("backward"):  # whose sums may leave the range
             rows += dict.fromkeys(range(19), most), dict.fromkeys(range(19), -most), {2: most}, {7: -most}  # fmt: skip
-        for axis, own in itertools.product((0, 1), ROW_FORMULAS[name].operands):
+        for axis, operand in itertools.product((0, 1), ROW_FORMULAS[name].operands):
             case = Case(name, FLOAT, (19, len(rows))[:: 1 if axis == 0 else -1], axis)
             for place, row in enumerate(rows):
                 for at, value in row.items():
-                    case.arrays[own[0]][(at, place) if axis == 0 else (place, at)] = value
+                    case.arrays[operand[0]][(at, place) if axis == 0 else (place, at)] = value
             run_checked(case)
 
     def turned(name: str, array: Array) -> Array:
@@ -321,12 +325,16 @@ if MODE == "interpret":
         for turn, (shape, axis) in enumerate((((4, 9), 1), ((3, 5, 2, 4), 1), ((3, 4, 6), 2))):
             case = Case(name, FLOATS[turn], shape, axis, laid)
             plan, addresses = run_checked(case)
-            if any(own.offset for own in plan.operands):
+            if any(operand.offset for operand in plan.operands):
                 continue
             offered = gpu.dynamic_strides(plan)
             assert offered is not None
             sizes = (*plan.shape, plan.classes)
-            strides = [step for own in plan.operands for step in (*own.strides, own.class_stride)]
+            strides = [
+                step
+                for operand in plan.operands
+                for step in (*operand.strides, operand.class_stride)
+            ]
             same_bits(case, lambda: offered[0](addresses, 0, sizes, strides, ()))  # noqa: B023
 
     def test_eight_axes_that_do_not_merge() -> None:
@@ -414,12 +422,12 @@ if MODE == "compile":
 
     def drawn(draw: Any, axes: int, most: int) -> tuple[int, ...]:
         """Sizes of all magnitudes, some of them round, of so many elements together."""
-        found, left = [], float(most)
+        sizes, left = [], float(most)
         for _ in range(axes):
             size = int(2 ** draw.uniform(0, left))
-            found.append(size + -size % 16 if draw.random() < 0.4 else size)
+            sizes.append(size + -size % 16 if draw.random() < 0.4 else size)
             left -= np.log2(size)
-        return tuple(found[:: 1 if draw.random() < 0.5 else -1])
+        return tuple(sizes[:: 1 if draw.random() < 0.5 else -1])
 
     some_formulas = pytest.mark.parametrize(
         "name", ["log_softmax", "cross_entropy_step", "scaled_norm"]
@@ -492,7 +500,7 @@ if MODE == "compile":
         monkeypatch.setattr(variants, "_known", {})
         shape, walks = row_major_walks(*sizes)
         strides, class_stride, _ = walks["full"]
-        x, out = (Operand(own, FLOAT, strides, class_stride) for own in ("x", "out"))
+        x, out = (Operand(name, FLOAT, strides, class_stride) for name in ("x", "out"))
         plan = Plan("aclnn", "softmax", FLOAT, shape, (x,), out, {}, sizes[1], class_axis=1)
         assert gpu.prepare(plan)(ALIGNED[:2], 5) == 0
         ((key, variant),) = variants._known.items()

@@ -39,7 +39,7 @@ if MODE:
     names = pytest.mark.parametrize("operator", families(GRADIENTS), ids=lambda op: op.python_name)
     dtypes = pytest.mark.parametrize("dtype", INTERPRETED[1:], ids=str)
 
-    def made(operator: Operator, dtype: DType, shape: tuple[int, ...], variant: str) -> Any:
+    def drawn(operator: Operator, dtype: DType, shape: tuple[int, ...], variant: str) -> Any:
         """A variant's arguments; of pixels without the total weight, so that sums are made, if it says so."""
         variant, _, more = variant.partition(" / ")
         arguments = operator.workloads.make(np.random.default_rng(5), dtype, shape, variant)
@@ -74,13 +74,13 @@ if MODE:
         if operator.python_name in NUMBERS:
             return NUMBERS[operator.python_name]
         shape, variant = SHAPES[operator.workloads.PATTERN][0], variants_of(operator)[0]
-        free = planned(operator, made(operator, FLOAT, shape, variant))[0].free
+        free = planned(operator, drawn(operator, FLOAT, shape, variant))[0].free
 
-        def inside(own: Free, number: float) -> float:
-            bounded = min(max(number, own.low), own.high)
-            return int(bounded) if own.whole else bounded
+        def inside(limits: Free, number: float) -> float:
+            bounded = min(max(number, limits.low), limits.high)
+            return int(bounded) if limits.whole else bounded
 
-        rows = [tuple(inside(own, n) for own in free) for n in (1.0, 0.7, -2.5, 3)]
+        rows = [tuple(inside(limits, n) for limits in free) for n in (1.0, 0.7, -2.5, 3)]
         return [*dict.fromkeys(rows)]
 
     def numbered(
@@ -88,11 +88,11 @@ if MODE:
     ) -> tuple[Any, tuple[Any, ...]]:
         """The arguments with these numbers, and the numbers: those that select code stay 0 where they were."""
         free = planned(operator, arguments)[0].free
-        found = {
-            own.option: 0.0 if own.keeps_zero and not arguments.get(own.option) else number
-            for own, number in zip(free, numbers, strict=True)
+        chosen = {
+            slot.option: 0.0 if slot.keeps_zero and not arguments.get(slot.option) else number
+            for slot, number in zip(free, numbers, strict=True)
         }
-        return arguments | found, tuple(found.values())
+        return arguments | chosen, tuple(chosen.values())
 
     def variants_of(operator: Operator) -> list[str]:
         names = [*operator.workloads.VARIANTS]
@@ -103,7 +103,7 @@ if MODE:
     def anyhow(values: Any, draw: Any, backwards: bool) -> Any:
         """The same in memory with its axes in another order, and gaps."""
         order = draw.permutation(values.ndim)
-        steps = [int(own) for own in draw.integers(1, 4, values.ndim)]
+        steps = [int(step) for step in draw.integers(1, 4, values.ndim)]
         memory = np.zeros([values.shape[axis] * steps[axis] for axis in order], values.dtype)
         turned = backwards and draw.random() < 0.3
         cut = tuple(slice(None, None, -steps[axis] if turned else steps[axis]) for axis in order)
@@ -128,8 +128,8 @@ if MODE == "interpret":
         expected = out.copy()
         out.fill(7)
         assert run(addresses, 0, out.shape, numbers) == 0
-        found = np.frombuffer(out.tobytes(), np.uint8)
-        np.testing.assert_array_equal(found, np.frombuffer(expected.tobytes(), np.uint8))
+        result = np.frombuffer(out.tobytes(), np.uint8)
+        np.testing.assert_array_equal(result, np.frombuffer(expected.tobytes(), np.uint8))
 
     @names
     @dtypes
@@ -149,14 +149,14 @@ if MODE == "interpret":
         shapes = SHAPES[operator.workloads.PATTERN]
         for place, variant in enumerate(variants_of(operator)):
             run = gpu.dynamic_shapes(
-                planned(operator, made(operator, dtype, shapes[0], variant))[0]
+                planned(operator, drawn(operator, dtype, shapes[0], variant))[0]
             )
             assert run is not None
             # Each of two ways has every other pair of a shape and a variant; where there is one, each operator every third.
             step = 3 if single else 2
             turn = GRADIENTS.index(operator) if single else few
             for shape in shapes[(place + turn) % step :: step]:
-                run_both(operator, made(operator, dtype, shape, variant), run)
+                run_both(operator, drawn(operator, dtype, shape, variant), run)
 
     @names
     def test_a_plan_of_one_position_or_class_serves_all_shapes(operator: Operator) -> None:
@@ -168,15 +168,15 @@ if MODE == "interpret":
         for shape in first:
             for variant in variants_of(operator):
                 run = gpu.dynamic_shapes(
-                    planned(operator, made(operator, FLOAT, shape, variant))[0]
+                    planned(operator, drawn(operator, FLOAT, shape, variant))[0]
                 )
                 assert run is not None
-                run_both(operator, made(operator, FLOAT, SHAPES[pattern][0], variant), run)
+                run_both(operator, drawn(operator, FLOAT, SHAPES[pattern][0], variant), run)
 
     def test_counted_targets_divide_the_z_loss_too() -> None:
-        (operator,) = (own for own in GRADIENTS if own.workloads.PATTERN == "rows")
+        (operator,) = (op for op in GRADIENTS if op.workloads.PATTERN == "rows")
         for shape in ((5, 13), (30, 3)):
-            arguments = made(operator, FLOAT, shape, "mean, z-loss")
+            arguments = drawn(operator, FLOAT, shape, "mean, z-loss")
             arguments |= {"grad_zloss": np.float32([0.75]), "label_smoothing": 0.25}
             run_both(operator, arguments, gpu.dynamic_shapes(planned(operator, arguments)[0]))
 
@@ -189,16 +189,16 @@ if MODE == "interpret":
         from openaclnn.engines.gpu.launchers import row_formulas
 
         monkeypatch.setattr(row_formulas, "FEW", 0)
-        (operator,) = (own for own in GRADIENTS if own.workloads.PATTERN == "rows")
+        (operator,) = (op for op in GRADIENTS if op.workloads.PATTERN == "rows")
         run = gpu.dynamic_shapes(
-            planned(operator, made(operator, dtype, (5, 13), "mean, weight"))[0]
+            planned(operator, drawn(operator, dtype, (5, 13), "mean, weight"))[0]
         )
         for shape in ((4, 257), (3, 512)):
             for apart in (0, 1):
-                arguments = made(operator, dtype, shape, "mean, weight")
-                for name, own in (("log_prob", off), ("out", off + apart)):
+                arguments = drawn(operator, dtype, shape, "mean, weight")
+                for name, shift in (("log_prob", off), ("out", off + apart)):
                     memory = np.zeros(arguments[name].size + 16, dtype.numpy)
-                    view = memory[own:][: arguments[name].size].reshape(shape)
+                    view = memory[shift:][: arguments[name].size].reshape(shape)
                     view[...] = arguments[name]
                     arguments[name] = view
                 run_both(operator, arguments, run)
@@ -222,13 +222,13 @@ if MODE == "interpret":
                 (7, 0, 1024),
                 (2, 1, 5),
             ):
-                arguments = made(operator, dtype, (count,), variant)
-                found = []
+                arguments = drawn(operator, dtype, (count,), variant)
+                results = []
                 for few in (1 << 40, 0):
                     monkeypatch.setattr(elementwise, "FEW", few)
                     moved = dict(arguments)
-                    for name, own in arguments.items():
-                        if isinstance(own, np.ndarray) and own.size > 1:
+                    for name, value in arguments.items():
+                        if isinstance(value, np.ndarray) and value.size > 1:
                             memory = np.full(count + 64, 7, dtype.numpy)
                             by = (
                                 off
@@ -236,15 +236,15 @@ if MODE == "interpret":
                                 + (-memory.ctypes.data // dtype.itemsize) % 8
                             )
                             moved[name] = memory[32 + by :][:count]
-                            moved[name][...] = own
+                            moved[name][...] = value
                     plan, addresses = planned(operator, moved)
                     for run, more in (
                         (gpu.prepare(plan), ()),
                         (gpu.dynamic_shapes(plan), ((count,), ())),
                     ):
                         assert run(addresses, 0, *more) == 0  # type: ignore[misc]
-                        found.append(memory[24 + by :][: count + 16].tobytes())
-                assert len(set(found)) == 1, (variant, off, place)
+                        results.append(memory[24 + by :][: count + 16].tobytes())
+                assert len(set(results)) == 1, (variant, off, place)
 
     @names
     @dtypes
@@ -258,15 +258,15 @@ if MODE == "interpret":
             ((300, 2), (0, 1), 2), ((9,), (0,), 4), ((1, 1), (0, 1), 1),
         )  # fmt: skip
         for turn, variant in enumerate(variants_of(operator), GRADIENTS.index(operator)):
-            first = laid_out(made(operator, dtype, (4, 6), variant), (1, 0), 1)
+            first = laid_out(drawn(operator, dtype, (4, 6), variant), (1, 0), 1)
             offered = gpu.dynamic_strides(planned(operator, first)[0])
             assert offered is not None
             run, most = offered
             assert most >= 4096
             for shape, order, step in layouts[turn % 2 :: 2]:
-                arguments = laid_out(made(operator, dtype, shape, variant), order, step)
+                arguments = laid_out(drawn(operator, dtype, shape, variant), order, step)
                 plan = planned(operator, arguments)[0]
-                strides = [n for own in (*plan.inputs, plan.output) for n in own.strides]
+                strides = [n for operand in (*plan.inputs, plan.output) for n in operand.strides]
                 run_both(operator, arguments, lambda *a: run(*a[:2], plan.shape, strides))  # noqa: B023
             operands = len(plan.inputs) + 1
             assert run((0,) * operands, 0, (2,) * 6, (2,) * 6 * operands) == launcher.NOT_SERVED
@@ -284,22 +284,26 @@ if MODE == "interpret":
         draw, shapes = np.random.default_rng(2), itertools.cycle(SHAPES[pattern][:5])
         for variant in variants_of(operator):
             offered = gpu.dynamic_strides(
-                planned(operator, made(operator, dtype, SHAPES[pattern][0], variant))[0]
+                planned(operator, drawn(operator, dtype, SHAPES[pattern][0], variant))[0]
             )
             assert offered is not None
             run, most = offered
             several = numbers_for(operator)
             for turn, shape in enumerate(itertools.islice(shapes, 2)):
-                arguments = made(operator, dtype, shape, variant)
+                arguments = drawn(operator, dtype, shape, variant)
                 arguments, numbers = numbered(operator, arguments, several[turn % len(several)])
                 arguments = {
-                    name: anyhow(own, draw, name != "out") if isinstance(own, np.ndarray) else own
-                    for name, own in arguments.items()
+                    name: anyhow(value, draw, name != "out")
+                    if isinstance(value, np.ndarray)
+                    else value
+                    for name, value in arguments.items()
                 }
                 plan = planned(operator, arguments)[0]
                 sizes, covered = (*plan.shape, plan.classes), plan.operands
-                strides = [n for own in covered for n in (*own.strides, own.class_stride)]
-                assert all(own.offset == 0 for own in covered)
+                strides = [
+                    n for operand in covered for n in (*operand.strides, operand.class_stride)
+                ]
+                assert all(operand.offset == 0 for operand in covered)
                 assert np.prod(sizes) <= most
                 run_both(operator, arguments, lambda *a: run(*a[:2], sizes, strides, a[3]), numbers)  # noqa: B023
             assert run((), 0, (1, 2, 3, 4, 5), (), ()) == 1, "more axes than a kernel takes"
@@ -315,7 +319,7 @@ if MODE == "interpret":
             view[...] = values
             return view
 
-        return {name: own if name == "out" else moved(own) for name, own in arguments.items()}
+        return {name: value if name == "out" else moved(value) for name, value in arguments.items()}
 
     @pytest.mark.parametrize("few", [True, False])
     def test_rows_of_nll_have_the_bits_of_their_own_plan(
@@ -325,12 +329,12 @@ if MODE == "interpret":
 
         operator = openaclnn.find_operator("nll_loss_backward")
         for variant in operator.workloads.VARIANTS:
-            arguments = made(operator, FLOAT, (5, 13), variant)
+            arguments = drawn(operator, FLOAT, (5, 13), variant)
             run = gpu.dynamic_shapes(planned(operator, arguments)[0])
             assert run is not None
             monkeypatch.setattr(row_formulas, "FEW", row_formulas.FEW if few else 0)
             for shape in ((5, 13), (1, 7), (9, 1), (300, 4), (2, 300)):
-                arguments = made(operator, FLOAT, shape, variant)
+                arguments = drawn(operator, FLOAT, shape, variant)
                 for number in (-100, 3):
                     run_both(operator, arguments | {"ignore_index": number}, run, (number,))
         classes_alone = replace(planned(operator, arguments)[0], class_axis=0)
@@ -345,13 +349,13 @@ if MODE == "interpret":
         """The kernel of odd images has the bits of the other, and writes nothing else."""
         from openaclnn.engines.gpu.launchers import pixels
 
-        (operator,) = (own for own in GRADIENTS if own.workloads.PATTERN == "pixels")
+        (operator,) = (op for op in GRADIENTS if op.workloads.PATTERN == "pixels")
         small = {key: (vector, 32, warps) for key, (vector, _, warps) in pixels.PLANES.items()}
         monkeypatch.setattr(pixels, "PLANES", small)
         shapes = ((2, 5, 3, 7), (1, 26, 9, 5), (3, 9, 1, 33), (1, 1, 5, 5))
         for place, shape in enumerate(shapes, OFFSETS.index(off)):
             for variant in variants_of(operator)[place % 3 :: 3]:
-                arguments = made(operator, dtype, shape, variant)
+                arguments = drawn(operator, dtype, shape, variant)
                 stray = np.resize(
                     [-100, shape[1], 2**32, -1, 0], arguments["target"][..., ::3].shape
                 )
@@ -359,20 +363,20 @@ if MODE == "interpret":
                 memory = np.full(arguments["out"].size + 64, 7, dtype.numpy)
                 arguments["out"] = memory[32 + off :][: arguments["out"].size].reshape(shape)
                 plan, addresses = planned(operator, arguments)
-                found = []
+                results = []
                 for few in (1 << 40, 4):
                     monkeypatch.setattr(pixels, "FEW_PIXELS", few)
                     for run in (gpu.prepare(plan), gpu.dynamic_shapes(plan)):
                         memory.fill(7)
-                        more = () if len(found) % 2 == 0 else (shape, ())
+                        more = () if len(results) % 2 == 0 else (shape, ())
                         assert run(addresses, 0, *more) == 0  # type: ignore[misc]
-                        found.append(memory.tobytes())
-                assert len(set(found)) == 1
+                        results.append(memory.tobytes())
+                assert len(set(results)) == 1
 
     @names
     def test_other_patterns_are_declined(operator: Operator) -> None:
         pattern, variant = operator.workloads.PATTERN, variants_of(operator)[0]
-        arguments = made(operator, FLOAT, SHAPES[pattern][0], variant)
+        arguments = drawn(operator, FLOAT, SHAPES[pattern][0], variant)
         assert gpu.dynamic_shapes(planned(operator, arguments)[0]) is not None
         shape = arguments["out"].shape
         turned = np.zeros(shape[::-1], np.float32).T
@@ -381,7 +385,7 @@ if MODE == "interpret":
         for out in (turned, spread, backwards):
             assert gpu.dynamic_shapes(planned(operator, arguments | {"out": out})[0]) is None
         if pattern == "elementwise":
-            one = made(operator, FLOAT, (1,), variant)
+            one = drawn(operator, FLOAT, (1,), variant)
             assert gpu.dynamic_shapes(planned(operator, one)[0]) is None
         else:
             wide = np.repeat(arguments["target"], 2, axis=-1)[..., ::2]
@@ -447,7 +451,7 @@ if MODE == "compile":
         monkeypatch.setattr(variants, "_known", {})
         monkeypatch.setattr(variants, "_compiled", named)
         for variant in variants_of(operator):
-            first = made(operator, FLOAT, small, variant)
+            first = drawn(operator, FLOAT, small, variant)
             run = gpu.dynamic_shapes(planned(operator, first)[0])
             assert run is not None
             for shape in SIZES[pattern]:
@@ -467,13 +471,13 @@ if MODE == "compile":
         if axis is not None:
             parts[small[:1] + small[2:]] = shape[:1] + shape[2:]
             parts[(small[1],)] = (shape[1],)
-        found = dict(first)
-        for name, own in first.items():
-            if isinstance(own, np.ndarray) and own.shape in parts:
-                sizes = parts[own.shape]
-                strides = np.cumprod([own.itemsize, *sizes[:0:-1]])[::-1]
-                found[name] = np.lib.stride_tricks.as_strided(own, sizes, strides)
-        return found
+        arguments = dict(first)
+        for name, array in first.items():
+            if isinstance(array, np.ndarray) and array.shape in parts:
+                sizes = parts[array.shape]
+                strides = np.cumprod([array.itemsize, *sizes[:0:-1]])[::-1]
+                arguments[name] = np.lib.stride_tricks.as_strided(array, sizes, strides)
+        return arguments
 
     @names
     def test_sizes_with_the_same_constants_are_not_compiled_again(
@@ -489,7 +493,7 @@ if MODE == "compile":
         monkeypatch.setattr(variants, "_known", {})
         monkeypatch.setattr(variants, "_compiled", named)
         for variant in variants_of(operator):
-            plan = planned(operator, made(operator, BFLOAT16, small, variant))[0]
+            plan = planned(operator, drawn(operator, BFLOAT16, small, variant))[0]
             run = gpu.dynamic_shapes(plan)
             assert run is not None
             addresses = ALIGNED[: len(plan.inputs) + 1]
@@ -516,7 +520,7 @@ if MODE == "compile":
         small = {"elementwise": (6, 7), "rows": (5, 13), "pixels": (2, 5, 3, 7)}
         shape = small[operator.workloads.PATTERN]
         for variant in variants_of(operator):
-            first = made(operator, FLOAT, shape, variant)
+            first = drawn(operator, FLOAT, shape, variant)
             plan = planned(operator, first)[0]
             run = gpu.dynamic_shapes(plan)
             assert run is not None
@@ -535,13 +539,13 @@ if MODE == "compile":
     def test_few_targets_are_counted_by_the_kernel_that_needs_their_number(
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        operator = next(own for own in GRADIENTS if "cross_entropy" in own.python_name)
+        operator = next(op for op in GRADIENTS if "cross_entropy" in op.python_name)
         monkeypatch.setattr(variants, "_known", {})
         monkeypatch.setattr(variants, "_compiled", named)
         for variant, rows, launches in (
             ("mean", 1024, 1), ("mean", 1025, 2), ("mean, weight", 5, 2), ("none", 5, 1),
         ):  # fmt: skip
-            plan = planned(operator, made(operator, FLOAT, (5, 13), variant))[0]
+            plan = planned(operator, drawn(operator, FLOAT, (5, 13), variant))[0]
             run = gpu.dynamic_shapes(plan)
             COMPILED.clear()
             assert run is not None
@@ -554,8 +558,8 @@ if MODE == "compile":
         """Every negative number that is ignored is the same to a kernel."""
         monkeypatch.setattr(variants, "_known", {})
         monkeypatch.setattr(variants, "_compiled", named)
-        operator = next(own for own in GRADIENTS if "cross_entropy" in own.python_name)
-        arguments = made(operator, FLOAT, (5, 13), "mean")
+        operator = next(op for op in GRADIENTS if "cross_entropy" in op.python_name)
+        arguments = drawn(operator, FLOAT, (5, 13), "mean")
         seen = []
         for number in (-100, -1, -(2**40), -(2**63)):
             COMPILED.clear()
@@ -607,20 +611,20 @@ if MODE == "compile":
         def _compiled(self, launch: Any, types: Any) -> Any:
             large = variants.kinds_of(launch.numbers)
             kinds = [
-                "fp32" if type(own) is float else "i64" if is_large else "i32"
-                for own, is_large in zip(launch.numbers, large, strict=True)
+                "fp32" if type(number) is float else "i64" if is_large else "i32"
+                for number, is_large in zip(launch.numbers, large, strict=True)
             ]
-            pointers = [place for place, own in enumerate(types) if own is not None]
+            pointers = [place for place, pointer in enumerate(types) if pointer is not None]
             which = len(self.kernels) + 1
             overlaps = launch.spec.follows
             kernel = native.Kernel(which, 32 * launch.warps, 7 * which, tuple(kinds), 2, overlaps)
             self.kernels.append((["*"] * len(pointers) + kinds, kernel))
 
             def start(programs: int, stream: int, *arguments: Any) -> None:
-                given = [arguments[place] for place in pointers] + [*arguments[len(types) :]]
+                passed = [arguments[place] for place in pointers] + [*arguments[len(types) :]]
                 words = [
-                    TYPES.get(kind, ctypes.c_uint64)(own).value
-                    for kind, own in zip(self.kernels[which - 1][0], given, strict=True)
+                    TYPES.get(kind, ctypes.c_uint64)(argument).value
+                    for kind, argument in zip(self.kernels[which - 1][0], passed, strict=True)
                 ]
                 self.by_python.append((which, programs, stream, words))
 
@@ -629,23 +633,23 @@ if MODE == "compile":
         def _launch(self, config: Any, function: int, parameters: Any, extra: Any) -> int:
             words = ctypes.cast(config, ctypes.POINTER(ctypes.c_uint64))
             kinds, kernel = self.kernels[function - 1]
-            given = [
+            passed = [
                 TYPES.get(kind, ctypes.c_uint64).from_address(parameters[place]).value
                 for place, kind in enumerate([*kinds, "*", "*"])
             ]
             assert config[0:7] == [config[0], 1, 1, kernel.threads, 1, 1, kernel.shared]
             assert words[6] & 0xFFFFFFFF == kernel.overlaps
-            assert given[-2:] == [0, 0]
-            self.by_driver.append((function, config[0], words[4], given[:-2]))
+            assert passed[-2:] == [0, 0]
+            self.by_driver.append((function, config[0], words[4], passed[:-2]))
             return self.code
 
         def launched(self) -> str:
             """Since the last time; by one of the two alone."""
             assert not (self.by_python and self.by_driver)
-            found = str(self.by_python or self.by_driver)
+            text = str(self.by_python or self.by_driver)
             self.by_python.clear()
             self.by_driver.clear()
-            return found
+            return text
 
         def alike(self, run: Any, call: Any, variant: Any) -> tuple[int, bool]:
             """What a call gives that a builtin launches as Python would, and whether it did so by itself."""
@@ -681,14 +685,16 @@ if MODE == "compile":
         strides = more[0] if takes & callers.STRIDES else ()
         numbers = more[-1] if takes & callers.TOLD_NUMBERS else ()
         words = [
-            int(own) if whole >> place & 1 else struct.unpack("q", struct.pack("d", own))[0]
-            for place, own in enumerate(numbers)
+            int(number) if whole >> place & 1 else struct.unpack("q", struct.pack("d", number))[0]
+            for place, number in enumerate(numbers)
         ]
-        if not all(-(2**63) <= own < 2**63 for own in words):
+        if not all(-(2**63) <= word < 2**63 for word in words):
             return False
-        given = [(ctypes.c_int64 * len(own))(*own) for own in (addresses, shape, words, strides)]
+        lists = [
+            (ctypes.c_int64 * len(values))(*values) for values in (addresses, shape, words, strides)
+        ]
         status = kind(function)(
-            block, given[0], len(addresses), given[1], len(shape), given[2], len(words), stream, given[3], len(strides), locked
+            block, lists[0], len(addresses), lists[1], len(shape), lists[2], len(words), stream, lists[3], len(strides), locked
         )  # fmt: skip
         assert status in (0, callers.NOT_READY)
         return bool(status == 0)
@@ -715,7 +721,7 @@ if MODE == "compile":
         for dtype in (FLOAT, BFLOAT16):
             for variant in variants_of(operator):
                 driver = Pretended(monkeypatch)
-                first = made(operator, dtype, small, variant)
+                first = drawn(operator, dtype, small, variant)
                 plan = planned(operator, first)[0]
                 run, natively = gpu.dynamic_shapes(plan), 0
                 for turn in range(100):
@@ -735,8 +741,8 @@ if MODE == "compile":
     def drawn_size(draw: Any, pattern: str) -> tuple[int, ...]:
         """Of all magnitudes, some of them round."""
         most = {"elementwise": (33,), "rows": (20, 17), "pixels": (6, 9, 11, 11)}[pattern]
-        sizes = [int(2 ** draw.uniform(0, own)) for own in most]
-        return tuple([own + -own % 16 if draw.random() < 0.4 else own for own in sizes])
+        sizes = [int(2 ** draw.uniform(0, power)) for power in most]
+        return tuple([size + -size % 16 if draw.random() < 0.4 else size for size in sizes])
 
     def kinds_of(operator: Operator, dtype: DType) -> Iterator[Plan]:
         """A plan of each variant."""
@@ -748,7 +754,7 @@ if MODE == "compile":
                 yield planned(operator, logits.grad_of(draw, case) | {"out": out})[0]
         else:
             for variant in variants_of(operator):
-                yield planned(operator, made(operator, dtype, small, variant))[0]
+                yield planned(operator, drawn(operator, dtype, small, variant))[0]
 
     @pytest.mark.parametrize(
         "operator", [*families(GRADIENTS), openaclnn.find_operator("nll_loss_backward"), CROSS_ENTROPY_GRAD],
@@ -777,10 +783,10 @@ if MODE == "compile":
                 assert natively > 50, variant
 
     def test_more_kernels_than_a_builtin_has_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
-        operator = next(own for own in GRADIENTS if own.workloads.PATTERN == "pixels")
+        operator = next(op for op in GRADIENTS if op.workloads.PATTERN == "pixels")
         driver = Pretended(monkeypatch)
         monkeypatch.setattr(fit_code, "MAX_VARIANTS", 2)
-        plan = planned(operator, made(operator, FLOAT, (2, 5, 3, 7), variants_of(operator)[0]))[0]
+        plan = planned(operator, drawn(operator, FLOAT, (2, 5, 3, 7), variants_of(operator)[0]))[0]
         run = gpu.dynamic_shapes(plan)
         assert run is not None
         addresses, natively = ALIGNED[: len(plan.inputs) + 1], []
@@ -804,7 +810,7 @@ if MODE == "compile":
         several = numbers_for(operator)
         for variant in variants_of(operator):
             driver, natively = Pretended(monkeypatch), 0
-            first = made(operator, FLOAT, small, variant)
+            first = drawn(operator, FLOAT, small, variant)
             plan = planned(operator, first)[0]
             offered = gpu.dynamic_strides(plan)
             assert offered is not None
@@ -838,11 +844,11 @@ if MODE == "compile":
         }[pattern]
         for variant in variants_of(operator):
             driver = Pretended(monkeypatch)
-            first = planned(operator, made(operator, BFLOAT16, small, variant))[0]
+            first = planned(operator, drawn(operator, BFLOAT16, small, variant))[0]
             addresses = ALIGNED[: len(first.inputs) + 1]
             python = python_of(gpu.dynamic_shapes(first))
             for shape in (small, *others):
-                plan = planned(operator, made(operator, BFLOAT16, shape, variant))[0]
+                plan = planned(operator, drawn(operator, BFLOAT16, shape, variant))[0]
                 python(addresses, 5, shape, ())
                 expected = driver.launched()
                 run = gpu.prepare(plan)
@@ -851,28 +857,30 @@ if MODE == "compile":
                 assert run([*addresses], 5) == 0
                 assert driver.by_driver or 1 in shape, "the second time it is a builtin's"
                 assert driver.launched() == expected, (variant, shape)
-            arguments = made(operator, BFLOAT16, small, variant)
+            arguments = drawn(operator, BFLOAT16, small, variant)
             for turn in range(4):
                 turned = {
-                    name: own[..., ::-1].copy()[..., ::-1] if turn % 2 else np.asfortranarray(own)
-                    for name, own in arguments.items()
-                    if isinstance(own, np.ndarray) and own.ndim and name != "out"
+                    name: array[..., ::-1].copy()[..., ::-1]
+                    if turn % 2
+                    else np.asfortranarray(array)
+                    for name, array in arguments.items()
+                    if isinstance(array, np.ndarray) and array.ndim and name != "out"
                 }
                 plan = planned(operator, arguments | turned)[0]
                 sizes = (*plan.shape, plan.classes) if plan.classes else plan.shape
                 steps = [
-                    (*own.strides, own.class_stride) if plan.classes else own.strides
-                    for own in (*plan.inputs, plan.output)
+                    (*operand.strides, operand.class_stride) if plan.classes else operand.strides
+                    for operand in (*plan.inputs, plan.output)
                 ]
                 more = ((),) if plan.classes else ()
-                strides = tuple(step for own in steps for step in own)
+                strides = tuple(step for walk in steps for step in walk)
                 python_of(gpu.dynamic_strides(plan)[0])(addresses, 5, sizes, strides, *more)  # type: ignore[index]
                 expected = driver.launched()
                 run = gpu.prepare(plan)
                 run(addresses, 5)
                 assert turn < 2 or driver.by_driver
                 assert driver.launched() == expected, (variant, turn)
-        wide = planned(operator, made(operator, FLOAT, small, variant))[0]
+        wide = planned(operator, drawn(operator, FLOAT, small, variant))[0]
         for name in ("dynamic_shapes", "dynamic_strides"):  # nobody asks for it
             monkeypatch.setattr(gpu, name, lambda plan: None)
         assert gpu.prepare(replace(wide, shape=(*wide.shape[:-1], 1 << 20))) is not None
@@ -905,8 +913,8 @@ if MODE == "compile":
         for variant in variants_of(operator)[:3]:
             seen = 0
             for turn in range(24):
-                shape = tuple(1 + int(own) for own in DRAWN[pattern](draw))
-                arguments = made(operator, FLOAT, shape, variant)
+                shape = tuple(1 + int(size) for size in DRAWN[pattern](draw))
+                arguments = drawn(operator, FLOAT, shape, variant)
                 if operator.workloads.PATTERN == "elementwise":
                     arguments = numbered(operator, arguments, several[turn % len(several)])[0]
                 driver.launched()
@@ -930,11 +938,11 @@ if MODE == "compile":
         driver, seen = Pretended(monkeypatch), 0
         for variant in variants_of(operator)[:2]:
             for _ in range(30):
-                shape = tuple(2 + int(own) // 5 for own in DRAWN[pattern](draw))
-                arguments = made(operator, FLOAT, shape, variant)
-                for name, own in arguments.items():
-                    if isinstance(own, np.ndarray) and own.ndim > 1 and name != "out":
-                        arguments[name] = anyhow(own, draw, False)
+                shape = tuple(2 + int(size) // 5 for size in DRAWN[pattern](draw))
+                arguments = drawn(operator, FLOAT, shape, variant)
+                for name, value in arguments.items():
+                    if isinstance(value, np.ndarray) and value.ndim > 1 and name != "out":
+                        arguments[name] = anyhow(value, draw, False)
                 plain(operator)(**arguments)
                 got = driver.by_driver[:] or driver.by_python[:]
                 seen += bool(driver.by_driver)
@@ -948,9 +956,9 @@ if MODE == "compile":
 
     def summed_call(monkeypatch: pytest.MonkeyPatch) -> tuple[Pretended, Any, tuple[Any, ...]]:
         """Cross entropy's weighted mean: sums into scratch memory, then the gradient; both kernels are known already."""
-        operator = next(own for own in GRADIENTS if "cross_entropy" in own.python_name)
+        operator = next(op for op in GRADIENTS if "cross_entropy" in op.python_name)
         driver = Pretended(monkeypatch)
-        plan = planned(operator, made(operator, FLOAT, (5, 13), "mean, weight"))[0]
+        plan = planned(operator, drawn(operator, FLOAT, (5, 13), "mean, weight"))[0]
         run = gpu.dynamic_shapes(plan)
         call = ALIGNED[: len(plan.inputs) + 1], 5, (6, 7), (-100, 0.0, 0.0)
         assert run is not None
@@ -980,7 +988,7 @@ if MODE == "compile":
             driver.code = code
             assert run(*call) == 0
         assert events[:2] == [(32, 5, 0), (1 << 30, 2)]
-        assert [own[0] for own in events] == [32, 1 << 30] * 3
+        assert [event[0] for event in events] == [32, 1 << 30] * 3
         assert len(driver.by_driver) == 3, "nothing is launched after what was refused"
         assert len(driver.by_python) == 2
 

@@ -107,7 +107,7 @@ def test_a_thread_that_never_begins_is_not_waited_for(monkeypatch: pytest.Monkey
     """Without memory a thread ends before its first line, and nobody tells who started it."""
     late = []
     monkeypatch.setattr(forks, "_TENTHS", 1)
-    monkeypatch.setattr(apart._thread, "start_new_thread", lambda run, given: late.append(run))
+    monkeypatch.setattr(apart._thread, "start_new_thread", lambda run, arguments: late.append(run))
     done: list[int] = []
     with pytest.raises(MemoryError, match="no memory for a thread"):
         apart.run_apart(lambda: done.append(1))

@@ -30,7 +30,7 @@ def function(name: str, kinds: str, result: str, body: Expression) -> Callable[.
         code.leave(body(code, *arguments))
 
     address = compiled(f"test.language.{name}", emit, signature(result, *kinds.split()))
-    return ctypes.CFUNCTYPE(C_KINDS[result], *(C_KINDS[own] for own in kinds.split()))(address)
+    return ctypes.CFUNCTYPE(C_KINDS[result], *(C_KINDS[kind] for kind in kinds.split()))(address)
 
 
 def refused(body: Expression) -> None:
@@ -200,7 +200,7 @@ FLOAT_SIGNS = (operator.add, operator.sub, operator.mul, operator.truediv)
 COMPARISONS = (operator.lt, operator.le, operator.gt, operator.ge, operator.eq, operator.ne)
 
 
-@pytest.mark.parametrize("sign", INTEGER_SIGNS, ids=lambda own: own.__name__)
+@pytest.mark.parametrize("sign", INTEGER_SIGNS, ids=lambda operation: operation.__name__)
 def test_operators_of_integers_in_both_orders(sign: Expression) -> None:
     name = f"i64.{sign.__name__}"
     values = function(name, "i64 i64", "i64", lambda code, a, b: sign(a, b))
@@ -212,7 +212,7 @@ def test_operators_of_integers_in_both_orders(sign: Expression) -> None:
         assert left(a) == wrapped(sign(-13, a))
 
 
-@pytest.mark.parametrize("sign", FLOAT_SIGNS, ids=lambda own: own.__name__)
+@pytest.mark.parametrize("sign", FLOAT_SIGNS, ids=lambda operation: operation.__name__)
 def test_operators_of_floats_in_both_orders(sign: Expression) -> None:
     name = f"f64.{sign.__name__}"
     values = function(name, "f64 f64", "f64", lambda code, a, b: sign(a, b))
@@ -234,7 +234,7 @@ def test_shifts_in_both_orders() -> None:
         assert function(f"shift.{name}", "i64", "i64", body)(5) == expected, name
 
 
-@pytest.mark.parametrize("sign", COMPARISONS, ids=lambda own: own.__name__)
+@pytest.mark.parametrize("sign", COMPARISONS, ids=lambda operation: operation.__name__)
 @pytest.mark.parametrize("kind", ["i64", "f64"])
 def test_comparisons_give_truth_values(kind: str, sign: Expression) -> None:
     name = f"{kind}.{sign.__name__}"
@@ -258,12 +258,12 @@ def test_truth_values_combine() -> None:
             True & one,
             one | False,
         )
-        return sum(own.to("i64") << place for place, own in enumerate(answers))
+        return sum(answer.to("i64") << place for place, answer in enumerate(answers))
 
     combined = function("truth", "i64 i64", "i64", body)
     for a, b in itertools.product((False, True), repeat=2):
         answers = (a & b, a | b, a ^ b, not a, a == b, a, a)
-        assert combined(a, b) == sum(own << place for place, own in enumerate(answers))
+        assert combined(a, b) == sum(answer << place for place, answer in enumerate(answers))
 
 
 def test_numbers_are_chosen_on_either_side() -> None:

@@ -46,8 +46,8 @@ def known() -> Iterator[Any]:
 
 
 def results(formula: RowFormula, inputs: dict[str, Any], **numbers: Any) -> list[Any]:
-    found: list[Any] = evaluate(formula.graph(numbers), inputs, numbers, np.float64)
-    return found
+    outputs: list[Any] = evaluate(formula.graph(numbers), inputs, numbers, np.float64)
+    return outputs
 
 
 def test_rows_numbers_a_class_and_a_row_switches_and_both_sorts_of_results() -> None:
@@ -67,10 +67,10 @@ def test_rows_numbers_a_class_and_a_row_switches_and_both_sorts_of_results() -> 
         got = results(
             formula, {"x": X, "weight": weight, "share": share}, scale=2.0, centred=centred
         )
-        own = X - X.sum(1, keepdims=True) / 8 if centred else X
-        np.testing.assert_allclose(got[0], own * weight * 2 + share, rtol=1e-14)
+        shifted = X - X.sum(1, keepdims=True) / 8 if centred else X
+        np.testing.assert_allclose(got[0], shifted * weight * 2 + share, rtol=1e-14)
         # What is the same for all classes counts for each of them.
-        np.testing.assert_allclose(got[1], own.max(1, keepdims=True) - 9 * share, rtol=1e-14)
+        np.testing.assert_allclose(got[1], shifted.max(1, keepdims=True) - 9 * share, rtol=1e-14)
 
 
 def test_log_sum_exp() -> None:
@@ -210,13 +210,15 @@ def test_elementwise_words_mean_the_same() -> None:
     counts = {"where": 3, "fma": 3, "minimum": 2, "maximum": 2, "exp": 1, "expm1": 1, "log": 1, "log1p": 1, "sqrt": 1, "tanh": 1}  # fmt: skip
     for name, count in counts.items():
         word = words.WORDS[name]
-        given = [one, two, three][:count]
+        inputs = [one, two, three][:count]
         graph = rows.traced(
             lambda *values, word=word, name=name: word(values[0] > 1.0, *values[1:]) if name == "where" else word(*values),
             [(f"x{n}", "Row") for n in range(count)], (), {},
         )  # fmt: skip
         with np.errstate(all="ignore"):
-            (got,) = evaluate(graph, {f"x{n}": own for n, own in enumerate(given)}, {}, np.float64)
-            known = word(given[0] > 1.0, *given[1:]) if name == "where" else word(*given)
+            (got,) = evaluate(
+                graph, {f"x{n}": array for n, array in enumerate(inputs)}, {}, np.float64
+            )
+            known = word(inputs[0] > 1.0, *inputs[1:]) if name == "where" else word(*inputs)
         np.testing.assert_allclose(got, known, rtol=1e-6)
     assert log(1.0) == 0

@@ -70,9 +70,9 @@ def main_source() -> str:
 
 def compiled(folder: Path) -> Path:
     (folder / "main.c").write_text(main_source())
-    found = installed()
+    installation = installed()
     done = subprocess.run(
-        ["cc", "-std=c11", "-g", "-O0", *STRICT, f"-I{FOLDER}", str(folder / "main.c"), *found.cflags, *found.libs, "-pthread",
+        ["cc", "-std=c11", "-g", "-O0", *STRICT, f"-I{FOLDER}", str(folder / "main.c"), *installation.cflags, *installation.libs, "-pthread",
          "-o", str(folder / "program")],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
@@ -135,9 +135,9 @@ def test_places_end_with_the_program() -> None:
     sorting = [program[0], events.Frame("qsort", "/lib/libc.so.6+0x40", 0), program[1]]
     library = [events.Frame(name, "/lib/libc.so.6+0x27743", 0) for name in ("__libc_init_first", "__libc_start_main")]  # fmt: skip
     start = events.Frame("_start", "/tmp/program+0x8", 0)
-    for own in (program, sorting, []):
+    for frames in (program, sorting, []):
         for behind in ([*library, start], library[::-1], library[:1], [start], []):
-            assert events._of_program([*own, *behind]) == own
+            assert events._of_program([*frames, *behind]) == frames
 
 
 @pytest.mark.usefixtures("runtime")

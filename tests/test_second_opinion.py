@@ -33,7 +33,7 @@ def test_pytorch_agrees_and_is_not_closer_to_the_oracle(operator: Operator, engi
 def unrounded(operator: Operator, arguments: Any) -> Any:
     """What the reference gives of float64: it does not round between its steps."""
     seen = operator.reference_arguments(**arguments).items()
-    wide = {name: np.float64(own) if isinstance(own, np.ndarray) and own.dtype.kind in "fV" else own for name, own in seen}  # fmt: skip
+    wide = {name: np.float64(value) if isinstance(value, np.ndarray) and value.dtype.kind in "fV" else value for name, value in seen}  # fmt: skip
     return each(operator.reference(**wide))
 
 
@@ -44,18 +44,23 @@ def check_second_opinion(operator: Operator, dtype: DType, engine: str) -> None:
         arguments = work.make(np.random.default_rng(43), dtype, SHAPES[work.PATTERN], variant)
         known = each(operator.oracle(**arguments))
         results = each(call_on(engine, operator, arguments))
-        given = {name: to_torch(value) for name, value in arguments.items()}
+        tensors = {name: to_torch(value) for name, value in arguments.items()}
         numbers = {
-            name: own for name, own in operator.plain_defaults.items() if isinstance(own, float)
+            name: default
+            for name, default in operator.plain_defaults.items()
+            if isinstance(default, float)
         }
-        exactly = {name: exact_value(own) for name, own in (numbers | given).items()}
+        exactly = {name: exact_value(value) for name, value in (numbers | tensors).items()}
         formulas, rough = (
-            each(work.torch_formula(torch, given)),
+            each(work.torch_formula(torch, tensors)),
             each(naive_result(operator, arguments)),
         )
         said, meant = (
-            {name: each(peer()) for name, peer in peers_of(operator, own, kind, known).items()}
-            for own, kind in ((given, getattr(torch, dtype.torch_name)), (exactly, torch.float64))
+            {name: each(peer()) for name, peer in peers_of(operator, inputs, kind, known).items()}
+            for inputs, kind in (
+                (tensors, getattr(torch, dtype.torch_name)),
+                (exactly, torch.float64),
+            )
         )
         assert "torch" in said
         for number, (exact, result) in enumerate(zip(known, results, strict=True)):
@@ -83,17 +88,17 @@ def error(values: Any, exact: Any) -> Any:
         return np.where(values == exact, 0.0, np.abs(values - exact)).max()
 
 
-def exact_value(own: Any) -> Any:
+def exact_value(value: Any) -> Any:
     """In float64: a tensor's elements as they are, an option as C takes it, in FLOAT."""
-    if isinstance(own, float):
-        return float(np.float32(own))
-    return own.double() if torch.is_tensor(own) and own.is_floating_point() else own
+    if isinstance(value, float):
+        return float(np.float32(value))
+    return value.double() if torch.is_tensor(value) and value.is_floating_point() else value
 
 
 def peers_of(
-    operator: Operator, given: dict[str, Any], kind: torch.dtype, known: list[Any]
+    operator: Operator, inputs: dict[str, Any], kind: torch.dtype, known: list[Any]
 ) -> dict[str, Any]:
-    outputs = tuple([torch.empty(own.shape, dtype=kind) for own in known])
+    outputs = tuple([torch.empty(array.shape, dtype=kind) for array in known])
     out = outputs[0] if operator.result_type is None else outputs
-    peers: dict[str, Any] = operator.workloads.torch_peers(torch, given, out)
+    peers: dict[str, Any] = operator.workloads.torch_peers(torch, inputs, out)
     return peers

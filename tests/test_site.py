@@ -61,9 +61,9 @@ def test_pages_have_all_that_the_declarations_say(zh: bool) -> None:
             dtypes = ", ".join(dtype.name for dtype in operator.dtypes_on(product))
             assert line.endswith(f"| {dtypes or say('not supported')} |")
         rules = [f"| {c.number} | {int(c.status)} `" for c in operator.checks]
-        found = [x for x in page.splitlines() if re.match(r"\| \d+[a-z]? \| \d+ `", x)]
-        assert [x.startswith(start) for x, start in zip(found, rules, strict=True)]
-        assert all(x.endswith(f"| {say(c.rule)} |") for x, c in zip(found, operator.checks, strict=True))  # fmt: skip
+        lines = [x for x in page.splitlines() if re.match(r"\| \d+[a-z]? \| \d+ `", x)]
+        assert [x.startswith(start) for x, start in zip(lines, rules, strict=True)]
+        assert all(x.endswith(f"| {say(c.rule)} |") for x, c in zip(lines, operator.checks, strict=True))  # fmt: skip
 
 
 def test_examples_of_operator_pages_run() -> None:
@@ -149,9 +149,9 @@ class Reader(Window):
 
     def typed(self, field: str, text: str, answer: str, *arguments: Any) -> list[str]:
         """What a script returns after a text was typed."""
-        found = self.driver.find_element("css selector", field)
-        self.run("arguments[0].focus(); arguments[0].value = ''", found)
-        found.send_keys(text)
+        element = self.driver.find_element("css selector", field)
+        self.run("arguments[0].focus(); arguments[0].value = ''", element)
+        element.send_keys(text)
         return [str(each) for each in self.until(answer, *arguments)]
 
 
@@ -172,8 +172,8 @@ def test_search_works_from_disk_in_both_languages(site: Path, window: Reader) ->
         ("指数线性单元", "zh/operators/elu.html"),
         ("logistic gradient", "operators/sigmoid_backward.html"),
     ):
-        found = window.typed(".md-search__input", text, answer, wanted)
-        assert (site / wanted).as_uri() in found
+        links = window.typed(".md-search__input", text, answer, wanted)
+        assert (site / wanted).as_uri() in links
 
 
 def test_the_page_of_functions_is_filtered_by_what_a_reader_has(site: Path, window: Reader) -> None:

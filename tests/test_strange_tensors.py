@@ -171,9 +171,9 @@ def test_a_view_past_its_storage_is_refused(sizes: tuple[int, ...], dtype: Any) 
         lambda base: base[::2][: good.numel()].view(sizes),
     ]
     for view in views:
-        for own in (lambda t: t, torch.nn.Parameter):
+        for wrap in (lambda t: t, torch.nn.Parameter):
             base = torch.ones(2 * good.numel() + 3, dtype=dtype)
-            inside = own(view(base))
+            inside = wrap(view(base))
             last = sum((n - 1) * step for n, step in zip(sizes, inside.stride(), strict=True))
             needed = max(inside.storage_offset() + last + 1, 0) * item
             for _ in range(3):
@@ -344,9 +344,9 @@ def inside(block: Any, call: Callable[[], Any]) -> Any:
 
 
 def transformed(transform: Any, call: Callable[[], Any]) -> Any:
-    found: list[Any] = []
-    transform(lambda x: (found.append(call()), x.sum())[1])(torch.ones(2, 3))
-    return found[0]
+    results: list[Any] = []
+    transform(lambda x: (results.append(call()), x.sum())[1])(torch.ones(2, 3))
+    return results[0]
 
 
 BETWEEN: dict[str, Callable[[Callable[[], Any]], Any]] = {

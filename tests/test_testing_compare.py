@@ -35,12 +35,12 @@ def off(golden: Any, dtype: DType, share: float, error: float) -> Any:
 @pytest.mark.parametrize("standard", [s for s in STANDARDS if s != "cross_check"])
 def test_a_rounded_golden_passes_all(standard: str, dtype: DType) -> None:
     golden = normal(5000).reshape(50, 100)
-    found = compare(golden.astype(dtype.numpy), golden, standard=standard)
-    assert found, str(found)
-    assert found.reasons == ()
-    assert found.figures is not None
-    assert found.figures["max_ulp"] <= 0.5
-    assert dict(found.ulp_histogram)["<= 0.5"] == 5000
+    verdict = compare(golden.astype(dtype.numpy), golden, standard=standard)
+    assert verdict, str(verdict)
+    assert verdict.reasons == ()
+    assert verdict.figures is not None
+    assert verdict.figures["max_ulp"] <= 0.5
+    assert dict(verdict.ulp_histogram)["<= 0.5"] == 5000
 
 
 @dtypes
@@ -50,17 +50,17 @@ def test_mixed_at_its_limits(dtype: DType) -> None:
     allowed = atol + rtol * 0.5
     assert compare(off(golden, dtype, 0.5, 0.99 * allowed), golden, dtype=dtype)
     assert compare(off(golden, dtype, 0.01, 1.01 * allowed), golden, dtype=dtype)
-    found = compare(off(golden, dtype, 0.011, 1.01 * allowed), golden, dtype=dtype)
-    assert not found
-    assert "at least 0.99 must be" in str(found)
-    found = compare(off(golden, dtype, 0.001, 1.01 * limit), golden, dtype=dtype)
+    verdict = compare(off(golden, dtype, 0.011, 1.01 * allowed), golden, dtype=dtype)
+    assert not verdict
+    assert "at least 0.99 must be" in str(verdict)
+    verdict = compare(off(golden, dtype, 0.001, 1.01 * limit), golden, dtype=dtype)
     ulps = 1.01 * limit / float(spacing(np.float64(0.5), dtype))
-    assert bool(found) == (ulps <= 32)
+    assert bool(verdict) == (ulps <= 32)
     large = np.full(1000, 2.0**14)  # the limit is less than 32 ULP there
     unit = float(spacing(large[:1], dtype)[0])
     assert 20 * unit > limit
-    found = compare(off(large, dtype, 0.001, 20 * unit), large, dtype=dtype)
-    assert found, str(found)
+    verdict = compare(off(large, dtype, 0.001, 20 * unit), large, dtype=dtype)
+    assert verdict, str(verdict)
     assert not compare(off(large, dtype, 0.001, 40 * unit), large, dtype=dtype, rtol=1.0)
 
 
@@ -71,12 +71,12 @@ def test_mean_and_maximum_relative_error(dtype: DType) -> None:
     assert compare(
         off(golden, dtype, 1, 0.99 * bound), golden, dtype=dtype, standard="stat_rel_err"
     )
-    found = compare(
+    verdict = compare(
         off(golden, dtype, 1, 1.01 * bound), golden, dtype=dtype, standard="stat_rel_err"
     )
-    assert [reason.split()[0] for reason in found.reasons] == ["MERE"]
-    found = compare(off(golden, dtype, 0.01, 10.1 * bound), golden, dtype=dtype, standard="stat_rel_err")  # fmt: skip
-    assert [reason.split()[0] for reason in found.reasons] == ["MARE"]
+    assert [reason.split()[0] for reason in verdict.reasons] == ["MERE"]
+    verdict = compare(off(golden, dtype, 0.01, 10.1 * bound), golden, dtype=dtype, standard="stat_rel_err")  # fmt: skip
+    assert [reason.split()[0] for reason in verdict.reasons] == ["MARE"]
 
 
 @dtypes
@@ -138,14 +138,14 @@ def test_cross_check_by_level() -> None:
     for level, ratio in (("L0", 2.0), ("L1", 1.5), ("L2", 1.2)):
         for factor, good in ((0.99 * ratio, True), (1.01 * ratio, False)):
             actual = golden * (1 + factor * 1e-4)
-            found = compare(
+            verdict = compare(
                 actual, golden, third, standard="cross_check", dtype="float", level=level
             )
-            assert bool(found) == good, found
+            assert bool(verdict) == good, verdict
     worst = third.copy()
     worst[0] = golden[0] * (1 + 5.1e-4)
-    found = compare(worst, golden, third, standard="cross_check", dtype="float")
-    assert [reason.split()[0] for reason in found.reasons] == ["max_relative_ratio"]
+    verdict = compare(worst, golden, third, standard="cross_check", dtype="float")
+    assert [reason.split()[0] for reason in verdict.reasons] == ["max_relative_ratio"]
     with pytest.raises(ValueError, match="third party"):
         compare(golden, golden, standard="cross_check")
     assert compare(golden, golden, golden, standard="cross_check")
@@ -159,8 +159,8 @@ def test_cross_check_counts_small_values() -> None:
     actual[:6] += 2.0**-29
     assert compare(actual, golden, third, standard="cross_check", dtype="float")
     actual[:7] += 2.0**-29
-    found = compare(actual, golden, third, standard="cross_check", dtype="float")
-    assert "where golden values are small" in str(found)
+    verdict = compare(actual, golden, third, standard="cross_check", dtype="float")
+    assert "where golden values are small" in str(verdict)
 
 
 @pytest.mark.parametrize("standard", [s for s in STANDARDS if s != "cross_check"])
@@ -170,9 +170,9 @@ def test_special_values_agree_or_fail_outright(standard: str) -> None:
     for place, wrong in ((0, np.nan), (0, np.inf), (1, 1.0), (2, -np.inf), (3, 3e38), (2, np.nan)):
         actual = golden.copy()
         actual[place] = wrong
-        found = compare(actual, golden, standard=standard)
-        assert not found
-        assert found.first_bad[0].position == (place,)
+        verdict = compare(actual, golden, standard=standard)
+        assert not verdict
+        assert verdict.first_bad[0].position == (place,)
 
 
 @dtypes
@@ -202,7 +202,7 @@ def test_spacing(dtype: DType) -> None:
 def test_figures_are_their_definitions() -> None:
     golden = normal(3 * BLOCK + 17)
     actual = (golden * (1 + 1e-4 * normal(golden.size, 1))).astype(np.float32)
-    found = compare(actual, golden).figures
+    figures = compare(actual, golden).figures
     error, size = np.abs(actual - golden), np.abs(golden)
     wanted = {
         "cosine_similarity": actual @ golden / np.linalg.norm(actual.astype(float)) / np.linalg.norm(golden),
@@ -218,10 +218,10 @@ def test_figures_are_their_definitions() -> None:
         "matched": (error <= 2**-16 + 2**-10 * size).mean(),
         "max_ulp": (error / np.spacing(size.astype(np.float32))).max(),
     }  # fmt: skip
-    assert found is not None
-    assert found.keys() == wanted.keys()
+    assert figures is not None
+    assert figures.keys() == wanted.keys()
     for name, value in wanted.items():
-        assert found[name] == pytest.approx(value, rel=2e-3 if name == "max_ulp" else 1e-9), name
+        assert figures[name] == pytest.approx(value, rel=2e-3 if name == "max_ulp" else 1e-9), name
 
 
 def test_positions_cross_blocks_and_complex_numbers_count_twice() -> None:
@@ -230,12 +230,12 @@ def test_positions_cross_blocks_and_complex_numbers_count_twice() -> None:
     actual[0, 3] = actual[4, BLOCK - 1] = 1
     assert [b.position for b in compare(actual, golden).first_bad] == [(0, 3), (4, BLOCK - 1)]
     assert len(compare(actual, golden, positions=1).first_bad) == 1
-    found = compare(np.complex64([1, 2 + 1j]), np.complex128([1, 2]))
-    assert found.first_bad[0].position == (1, 1)
+    verdict = compare(np.complex64([1, 2 + 1j]), np.complex128([1, 2]))
+    assert verdict.first_bad[0].position == (1, 1)
 
 
 @pytest.mark.parametrize(
-    ("own", "known", "judged", "noted"),
+    ("computed", "known", "judged", "noted"),
     [
         ("float32", "float16", "FLOAT16", True), ("float32", "bfloat16", "BFLOAT16", True),
         ("float16", "bfloat16", "BFLOAT16", True), ("bfloat16", "float16", "BFLOAT16", True),
@@ -244,15 +244,15 @@ def test_positions_cross_blocks_and_complex_numbers_count_twice() -> None:
         ("int64", "int32", "INT64", True), ("int32", "float64", "INT32", False),
     ],
 )  # fmt: skip
-def test_the_narrower_dtype_decides(own: str, known: str, judged: str, noted: bool) -> None:
+def test_the_narrower_dtype_decides(computed: str, known: str, judged: str, noted: bool) -> None:
     values = np.arange(1, 9)
-    actual, golden = (values.astype(dtype_named(name).numpy) for name in (own, known))
-    found = compare(actual, golden)
-    assert found
-    assert found.dtype == judged
-    assert found.golden_dtype == dtype_named(known).name
-    assert bool(found.notes) == noted
-    assert all(judged in note and note in str(found) for note in found.notes)
+    actual, golden = (values.astype(dtype_named(name).numpy) for name in (computed, known))
+    verdict = compare(actual, golden)
+    assert verdict
+    assert verdict.dtype == judged
+    assert verdict.golden_dtype == dtype_named(known).name
+    assert bool(verdict.notes) == noted
+    assert all(judged in note and note in str(verdict) for note in verdict.notes)
 
 
 def test_limits_are_those_of_the_narrower_dtype() -> None:
@@ -265,9 +265,9 @@ def test_limits_are_those_of_the_narrower_dtype() -> None:
 
 
 def test_shapes_that_differ_fail() -> None:
-    found = compare(np.zeros((2, 3)), np.zeros((3, 2)))
-    assert not found
-    assert "shape (2, 3)" in str(found)
+    verdict = compare(np.zeros((2, 3)), np.zeros((3, 2)))
+    assert not verdict
+    assert "shape (2, 3)" in str(verdict)
 
 
 def test_nothing_passes() -> None:
@@ -296,20 +296,20 @@ def test_pictures_show_what_the_verdict_counts(standard: str) -> None:
         actual = np.asarray(golden.astype(dtype))
         actual[5:7, 3] += 50
         known = golden if dtype is np.float16 else golden.astype(dtype)
-        found, rules = compare(actual, known, standard=standard), Rules(standard)
-        assert found.bad == 2
-        seen = map_of(found, actual, known, rules, 10_000)
+        verdict, rules = compare(actual, known, standard=standard), Rules(standard)
+        assert verdict.bad == 2
+        seen = map_of(verdict, actual, known, rules, 10_000)
         assert (seen.share == 1).sum() == np.count_nonzero(seen.share) == 2
-        bad = errors_at(found, actual, known, rules, 10**6).bad.sum()
+        bad = errors_at(verdict, actual, known, rules, 10**6).bad.sum()
         assert bad == np.count_nonzero(known[5:7, 3])  # a golden 0 has no place on its axis
 
 
 def test_the_histogram_has_every_element_once() -> None:
     golden = np.array([1.0, np.nan, np.inf, -np.inf, np.inf, 1e6, 1e6, 2.0])
     actual = np.array([np.nan, np.nan, np.inf, np.inf, 3.0, np.inf, 9.0, 2.0], np.float16)
-    found = dict(compare(actual, golden).ulp_histogram)  # 1e6 is infinite as FLOAT16
-    assert sum(found.values()) == golden.size
-    assert (found["<= 0.5"], found["NaN/Inf equal"], found["NaN/Inf differ"]) == (1, 3, 4)
+    counts = dict(compare(actual, golden).ulp_histogram)  # 1e6 is infinite as FLOAT16
+    assert sum(counts.values()) == golden.size
+    assert (counts["<= 0.5"], counts["NaN/Inf equal"], counts["NaN/Inf differ"]) == (1, 3, 4)
 
 
 def test_tensors_as_training_has_them() -> None:

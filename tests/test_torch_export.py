@@ -35,10 +35,10 @@ def of_pairs(*shape: int) -> tuple[torch.Tensor, torch.Tensor]:
 CLASSES = [functional.cross_entropy, functional.nll_loss]
 PAIRS = [functional.l1_loss, functional.smooth_l1_loss]
 CASES = [
-    *[(own, of_classes, (6, 10), (9, 10), ({0: ROWS}, {0: ROWS})) for own in CLASSES],
-    *[(own, of_classes, (6, 10), (6, 13), ({1: AXES}, {})) for own in CLASSES],
-    *[(own, of_classes, (6, 10, 4, 5), (3, 10, 9, 5), ({0: ROWS, 2: AXES}, {0: ROWS, 1: AXES})) for own in CLASSES],
-    *[(own, of_pairs, (6, 10), (3, 4), ({0: ROWS, 1: AXES}, {0: ROWS, 1: AXES})) for own in PAIRS],
+    *[(loss, of_classes, (6, 10), (9, 10), ({0: ROWS}, {0: ROWS})) for loss in CLASSES],
+    *[(loss, of_classes, (6, 10), (6, 13), ({1: AXES}, {})) for loss in CLASSES],
+    *[(loss, of_classes, (6, 10, 4, 5), (3, 10, 9, 5), ({0: ROWS, 2: AXES}, {0: ROWS, 1: AXES})) for loss in CLASSES],
+    *[(loss, of_pairs, (6, 10), (3, 4), ({0: ROWS, 1: AXES}, {0: ROWS, 1: AXES})) for loss in PAIRS],
 ]  # fmt: skip
 
 
@@ -55,8 +55,8 @@ def test_exports_with_dynamic_axes(
     exported = torch.export.export(
         Model(loss, reduction), draw(*first), dynamic_shapes=sizes, strict=False
     )
-    given = draw(*other)
-    torch.testing.assert_close(exported.module()(*given), loss(*given, reduction=reduction))
+    inputs = draw(*other)
+    torch.testing.assert_close(exported.module()(*inputs), loss(*inputs, reduction=reduction))
 
 
 @pytest.mark.parametrize(("loss", "draw"), [(functional.cross_entropy, of_classes), (functional.smooth_l1_loss, of_pairs)])  # fmt: skip
@@ -68,6 +68,6 @@ def test_one_graph_serves_all_sizes(loss: Loss, draw: Loss) -> None:
     counter = CompileCounter()
     compiled = torch.compile(loss, backend=counter, dynamic=True, fullgraph=True)
     for shape in ((6, 10), (7, 10), (2000, 33), (9, 13)):
-        given = draw(*shape)
-        torch.testing.assert_close(compiled(*given), loss(*given))
+        inputs = draw(*shape)
+        torch.testing.assert_close(compiled(*inputs), loss(*inputs))
     assert counter.frame_count == 1

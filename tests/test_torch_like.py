@@ -41,10 +41,10 @@ Case = tuple[str, tuple[Any, ...], dict[str, Any]]
 def result(module: Any, case: Case) -> list[Any]:
     """The value and the gradients of what floats among the first two; or what is raised."""
     name, arguments, options = case
-    own = [t.detach().clone().requires_grad_(t.is_floating_point()) for t in arguments]
+    leaves = [t.detach().clone().requires_grad_(t.is_floating_point()) for t in arguments]
     try:
-        value = getattr(module, name)(*own, **options)
-        return [value, *torch.autograd.grad(value.sum(), [t for t in own if t.requires_grad])]
+        value = getattr(module, name)(*leaves, **options)
+        return [value, *torch.autograd.grad(value.sum(), [t for t in leaves if t.requires_grad])]
     except Exception as error:
         return [type(error)]
 
@@ -61,14 +61,14 @@ def alike(one: Any, other: Any) -> bool:
 def apart(cases: list[Case]) -> list[Any]:
     """Those of which `functional` or `use` makes something else than PyTorch, in either of two calls."""
     known = [result(theirs, case) for case in cases]
-    found = [[result(functional, case) for case in cases] for _ in range(2)]
+    runs = [[result(functional, case) for case in cases] for _ in range(2)]
     with use():
-        found += [[result(theirs, case) for case in cases] for _ in range(2)]
+        runs += [[result(theirs, case) for case in cases] for _ in range(2)]
     return [
-        (case, own, right)
-        for ours in found
-        for case, own, right in zip(cases, ours, known, strict=True)
-        if not all(map(alike, own, right)) or len(own) != len(right)
+        (case, got, right)
+        for ours in runs
+        for case, got, right in zip(cases, ours, known, strict=True)
+        if not all(map(alike, got, right)) or len(got) != len(right)
     ]
 
 
@@ -83,9 +83,9 @@ def test_special_elements(dtype: torch.dtype) -> None:
     values = torch.tensor(SPECIAL, dtype=dtype)
     x, y = pairs(dtype)
     cases: list[Case] = [
-        ("elu", (own,), {"alpha": alpha})
+        ("elu", (part,), {"alpha": alpha})
         for alpha in (1.0, 0.0, -1.0, 2.5, inf, -inf, nan)
-        for own in (values, values[:0], values[:1])
+        for part in (values, values[:0], values[:1])
     ]
     for how in REDUCTIONS:
         parts = [(x, y), (x[:0], y[:0]), *zip(x[::19].split(1), y[::19].split(1), strict=True)]
@@ -99,13 +99,13 @@ def tables(dtype: torch.dtype) -> list[Any]:
     """Logits with a special value, or a row of them; the second row is the one that targets ignore."""
     torch.manual_seed(0)
     plain = torch.randn(4, 3).to(dtype)
-    found = [plain, plain[:0]]
+    logits = [plain, plain[:0]]
     for special, where in itertools.product((nan, inf, -inf, -1e4), ((0, 1), (0, slice(None)))):
-        found.append(plain.clone())
-        found[-1][where] = special
-    found.append(plain.clone())
-    found[-1][0, :2] = inf
-    return found
+        logits.append(plain.clone())
+        logits[-1][where] = special
+    logits.append(plain.clone())
+    logits[-1][0, :2] = inf
+    return logits
 
 
 @by_dtype
@@ -115,14 +115,14 @@ def test_special_classes(dtype: torch.dtype) -> None:
     targets = [[0, 1, 2, 0], [0, -100, 2, 0], [-100] * 4, [0, 1, 2, 2], [0, 1, 5, 0]]
     weights = [None, [0.0, 0.0, 0.0], [1.0, -1.0, 0.0], [1.0, 0.0, 2.0]]
     cases: list[Case] = []
-    for x, own, weight, how in itertools.product(tables(dtype), targets, weights, REDUCTIONS):
-        target = torch.tensor(own)[: len(x)]
+    for x, labels, weight, how in itertools.product(tables(dtype), targets, weights, REDUCTIONS):
+        target = torch.tensor(labels)[: len(x)]
         options: dict[str, Any] = {"reduction": how}
         if weight is not None:
             options["weight"] = torch.tensor(weight, dtype=dtype)
-        if own[0] == -100 and not x.isfinite().all():
+        if labels[0] == -100 and not x.isfinite().all():
             continue  # a row of what is no number and counts for nothing, which has its own test
-        if how == "mean" and weight == [1.0, -1.0, 0.0] and own == [0, 1, 2, 2]:
+        if how == "mean" and weight == [1.0, -1.0, 0.0] and labels == [0, 1, 2, 2]:
             continue  # weights that cancel each other: the next but one
         cases.append(("nll_loss", (x, target), options))
         for smoothing in (0.0, 0.1, 1.0):
@@ -161,8 +161,8 @@ def test_what_l1_reads_may_be_written_over(name: str) -> None:
     }
     start, other = torch.tensor([1.0, -2.0, 3.0, nan]), torch.tensor([1.5, -3.0, 3.0, 0.0])
     for _ in range(2):
-        own, its = ((start * 1).requires_grad_() for _ in range(2))
-        x, y = own * 1, other.clone().requires_grad_()
+        ours, its = ((start * 1).requires_grad_() for _ in range(2))
+        x, y = ours * 1, other.clone().requires_grad_()
         z = y * 1
         with use(only=["l1_loss"] if name == "replaced" else []):
             loss = functions[name](x, z)
@@ -170,7 +170,7 @@ def test_what_l1_reads_may_be_written_over(name: str) -> None:
         z.add_(1)
         loss.backward()
         theirs.l1_loss(its, other).backward()
-        assert torch.equal(own.grad, its.grad)
+        assert torch.equal(ours.grad, its.grad)
         assert torch.equal(y.grad, -its.grad)
     if name == "replaced":
         assert served()["l1_loss"].ours == 1
@@ -193,7 +193,9 @@ def test_weights_of_another_dtype_are_refused_where_pytorch_does(
             theirs.nll_loss(x, target, weight.to(weighted))
     with torch.autocast("cpu", torch.bfloat16):
         for case in cases:
-            kinds = [[type(own) for own in result(where, case)] for where in (functional, theirs)]
+            kinds = [
+                [type(value) for value in result(where, case)] for where in (functional, theirs)
+            ]
             assert kinds[0] == kinds[1]
 
 
@@ -227,7 +229,7 @@ def test_functions_and_modules_are_counted() -> None:
         functional.elu(x.to(torch.float8_e5m2))
     functional.l1_loss(x, x, weight=torch.ones(4, 3))
     functional.nll_loss(x.double(), target)
-    assert {name: own for name, own in served().items() if name.startswith("functional.")} == {
+    assert {name: calls for name, calls in served().items() if name.startswith("functional.")} == {
         "functional.cross_entropy": (5, 5, {}),
         "functional.elu": (2, 1, {"torch.float8_e5m2": 1}),
         "functional.l1_loss": (1, 0, {"weight is given": 1}),
@@ -236,7 +238,7 @@ def test_functions_and_modules_are_counted() -> None:
 
 
 def kernels() -> dict[str, str]:
-    names = [name for name, own in OVERRIDES.items() if "CPU" in own.devices]
+    names = [name for name, entry in OVERRIDES.items() if "CPU" in entry.devices]
     return {name: repr(torch.library.get_kernel(f"aten::{name}", "CPU")) for name in names}
 
 
@@ -308,10 +310,12 @@ def parameters(function: Any) -> list[tuple[str, Any, Any]]:
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_functions_are_written_as_pytorchs(name: str) -> None:
-    ours = [own for own in parameters(getattr(functional, name)) if own[0] not in ("zloss_scale",)]
+    ours = [
+        each for each in parameters(getattr(functional, name)) if each[0] not in ("zloss_scale",)
+    ]
     known = parameters(getattr(theirs, name))
     extra = ours[len(known) :]
-    assert [own[:2] for own in ours[: len(known)]] == [own[:2] for own in known]
+    assert [each[:2] for each in ours[: len(known)]] == [each[:2] for each in known]
     assert all(kind is inspect.Parameter.KEYWORD_ONLY for _, _, kind in extra)
     hints = typing.get_type_hints(getattr(functional, name))
     assert hints["return"] is torch.Tensor
@@ -322,11 +326,11 @@ def test_functions_are_written_as_pytorchs(name: str) -> None:
 @pytest.mark.parametrize("name", MODULES)
 def test_modules_are_written_as_pytorchs(name: str) -> None:
     ours, known = getattr(nn, name), getattr(torch.nn, name)
-    own, forward = (
+    constructor, forward = (
         [each for each in parameters(one) if each[2] is not inspect.Parameter.KEYWORD_ONLY]
         for one in (ours, ours.forward)
     )
-    assert [each[:2] for each in own] == [each[:2] for each in parameters(known)]
+    assert [each[:2] for each in constructor] == [each[:2] for each in parameters(known)]
     assert [each[0] for each in forward] == [each[0] for each in parameters(known.forward)]
     hints = typing.get_type_hints(ours.forward)
     assert {hints[name] for name in ("input", "target", "return") if name in hints} == {
@@ -346,6 +350,6 @@ def test_what_is_public_says_what_it_takes() -> None:
 
 @pytest.mark.parametrize("module", [functional, override, nn])
 def test_examples(module: Any) -> None:
-    found = doctest.testmod(module, extraglobs={"torch": torch})
-    assert found.attempted
-    assert not found.failed
+    outcome = doctest.testmod(module, extraglobs={"torch": torch})
+    assert outcome.attempted
+    assert not outcome.failed

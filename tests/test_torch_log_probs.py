@@ -72,14 +72,14 @@ def gradients_case(pair: tuple[Operator, Operator], case: dict[str, Any], result
 @pytest.mark.in_turns
 def test_operators_match_their_oracles(pair: tuple[Operator, Operator]) -> None:
     """On every engine for CPU memory: rows of all lengths, one with blocks on the CPU among them, and those that lie with gaps."""
-    functions = [make_plain_function(own) for own in pair]
+    functions = [make_plain_function(operator) for operator in pair]
     for engine in ("numpy", "cpu"):
         with openaclnn.use_engine(engine):
             for operator, function in zip(pair, functions, strict=True):
                 (sample,) = operator.samples
                 exact, known = operator.reference(**sample.arrays()), expected_of(sample, np.float64)  # fmt: skip
-                for got, own in zip(*(one if isinstance(one, tuple) else (one,) for one in (exact, known)), strict=True):  # fmt: skip
-                    np.testing.assert_allclose(got, own, rtol=1e-6, atol=1e-7)
+                for got, wanted in zip(*(one if isinstance(one, tuple) else (one,) for one in (exact, known)), strict=True):  # fmt: skip
+                    np.testing.assert_allclose(got, wanted, rtol=1e-6, atol=1e-7)
                 assert_matches_oracle(operator, sample.arrays(), function(**sample.arrays()))
             for shape, dtype, options in CASES[engine == "cpu" :]:
                 case = drawn(pair[0], shape, dtype, options)
@@ -101,8 +101,10 @@ def test_special_logits() -> None:
             log_prob, entropy, *_ = make_plain_function(LOG_PROBS[4])(x, target)
             np.testing.assert_array_equal(log_prob, [-inf, nan, nan, nan, 0])
             np.testing.assert_allclose(entropy, [np.log(2), nan, nan, nan, 0], rtol=1e-6)
-            own = make_plain_function(DISTILLATION[4])(x[:1], np.array([[1, 1, -inf]], np.float32))
-            assert own.loss == 0
+            distilled = make_plain_function(DISTILLATION[4])(
+                x[:1], np.array([[1, 1, -inf]], np.float32)
+            )
+            assert distilled.loss == 0
     with pytest.raises(IndexError, match="out of bounds"):
         functional.selected_log_probs(torch.zeros(2, 3), torch.tensor([0, 3]))
 
@@ -114,33 +116,33 @@ def chosen(x: Any, target: Any, temperature: float = 1.0) -> Any:
     """From the probabilities, as it is written."""
     log_p = torch.log_softmax(x / temperature, -1)
     counted = target != -100
-    own = log_p.gather(-1, torch.where(counted, target, 0)[..., None])[..., 0] * counted
-    return own, -(log_p.exp() * log_p).sum(-1) * counted
+    log_prob = log_p.gather(-1, torch.where(counted, target, 0)[..., None])[..., 0] * counted
+    return log_prob, -(log_p.exp() * log_p).sum(-1) * counted
 
 
 def divergence(student: Any, teacher: Any, temperature: float, beta: float) -> Any:
-    p, q = (torch.log_softmax(own / temperature, -1) for own in (student, teacher))
+    p, q = (torch.log_softmax(logits / temperature, -1) for logits in (student, teacher))
     if beta in (0, 1):
         first, second = (p, q) if beta else (q, p)
         return (first.exp() * (first - second)).sum(-1)
     mean = torch.log(beta * q.exp() + (1 - beta) * p.exp())
-    parts = [(own.exp() * (own - mean)).sum(-1) for own in (q, p)]
+    parts = [(log_prob.exp() * (log_prob - mean)).sum(-1) for log_prob in (q, p)]
     return beta * parts[0] + (1 - beta) * parts[1]
 
 
-def assert_like(found: Callable[..., Any], known: Callable[..., Any], learnt: list[Any], dtype: torch.dtype) -> None:  # fmt: skip
+def assert_like(candidate: Callable[..., Any], known: Callable[..., Any], learnt: list[Any], dtype: torch.dtype) -> None:  # fmt: skip
     """Results and gradients no further from float64 than the same operations in FLOAT and, of gradients, the dtype."""
     sides = []
-    for function, kind in ((found, dtype), (known, dtype), (known, torch.float64)):
-        leaves = [own.to(dtype).to(kind).clone().requires_grad_() for own in learnt]
+    for function, kind in ((candidate, dtype), (known, dtype), (known, torch.float64)):
+        leaves = [tensor.to(dtype).to(kind).clone().requires_grad_() for tensor in learnt]
         results = function(*leaves)
         results = results if isinstance(results, tuple) else (results,)
-        outer = [torch.linspace(0.5, 2, own.numel(), dtype=own.dtype).reshape(own.shape) for own in results]  # fmt: skip
+        outer = [torch.linspace(0.5, 2, result.numel(), dtype=result.dtype).reshape(result.shape) for result in results]  # fmt: skip
         sides.append([*results, *torch.autograd.grad(results, leaves, outer)])
-    for own, other, exact in zip(*sides, strict=True):
-        error, allowed = ((one.double() - exact).abs().max() for one in (own, other))
+    for ours, other, exact in zip(*sides, strict=True):
+        error, allowed = ((one.double() - exact).abs().max() for one in (ours, other))
         assert error <= 1.25 * allowed + (64 if dtype is torch.float64 else 4) * torch.finfo(dtype).eps * exact.abs().max()  # fmt: skip
-    assert all(own.dtype is torch.promote_types(dtype, torch.float32) for own in sides[0][: -len(learnt)])  # fmt: skip
+    assert all(result.dtype is torch.promote_types(dtype, torch.float32) for result in sides[0][: -len(learnt)])  # fmt: skip
 
 
 ROWS = torch.from_numpy(np.random.default_rng(5).standard_normal((2, 3, 50))) * 3
@@ -166,20 +168,20 @@ def test_functions_of_logits(dtype: torch.dtype, temperature: float, beta: float
     assert_like(lambda x: functional.log_probs_and_entropy(x, TARGET, temperature), lambda x: chosen(x, TARGET, temperature), [ROWS], dtype)  # fmt: skip
     assert_like(lambda x: functional.selected_log_probs(x, TARGET, temperature), lambda x: chosen(x, TARGET, temperature)[0], [ROWS], dtype)  # fmt: skip
     assert_like(lambda x: functional.entropy(x, temperature), lambda x: chosen(x, TARGET.clamp(min=0), temperature)[1], [ROWS], dtype)  # fmt: skip
-    given = ROWS.flip(2).to(dtype), temperature, beta
-    assert_like(lambda x: functional.distillation_kl(x, *given), lambda x: divergence(x, given[0].to(x.dtype), *given[1:]), [ROWS], dtype)  # fmt: skip
+    arguments = ROWS.flip(2).to(dtype), temperature, beta
+    assert_like(lambda x: functional.distillation_kl(x, *arguments), lambda x: divergence(x, arguments[0].to(x.dtype), *arguments[1:]), [ROWS], dtype)  # fmt: skip
 
 
 def test_derivatives_of_any_order_and_transforms() -> None:
-    few, teacher = (own[:, :4].clone().requires_grad_() for own in ROWS)
+    few, teacher = (logits[:, :4].clone().requires_grad_() for logits in ROWS)
     few_targets = torch.tensor([1, -100, 3])
     assert torch.autograd.gradgradcheck(lambda x: functional.log_probs_and_entropy(x, few_targets, 1.5), few)  # fmt: skip
-    assert torch.autograd.gradcheck(lambda *own: functional.distillation_kl(*own, 2.0, 0.5), (few, teacher))  # fmt: skip
+    assert torch.autograd.gradcheck(lambda *logits: functional.distillation_kl(*logits, 2.0, 0.5), (few, teacher))  # fmt: skip
     x = ROWS[0].clone().requires_grad_()
     single = ROWS[0].float().requires_grad_()
     sides = []
     for function, leaf in ((functional.log_probs_and_entropy, single), (chosen, x)):
-        first = torch.autograd.grad([own.sum() for own in function(leaf, TARGET[0])], leaf, create_graph=True)[0]  # fmt: skip
+        first = torch.autograd.grad([result.sum() for result in function(leaf, TARGET[0])], leaf, create_graph=True)[0]  # fmt: skip
         sides.append(torch.autograd.grad(first.square().sum(), leaf)[0].double())
     torch.testing.assert_close(*sides, rtol=1e-4, atol=1e-6)
     rows = ROWS.flatten(0, 1).float()
@@ -187,7 +189,7 @@ def test_derivatives_of_any_order_and_transforms() -> None:
     torch.testing.assert_close(batched, functional.entropy(rows))
     torch.testing.assert_close(
         torch.func.jvp(functional.entropy, (rows,), (rows,))[1],
-        (torch.func.grad(lambda own: functional.entropy(own).sum())(rows) * rows).sum(-1),
+        (torch.func.grad(lambda logits: functional.entropy(logits).sum())(rows) * rows).sum(-1),
         rtol=1e-4, atol=1e-6,
     )  # fmt: skip
 
@@ -196,15 +198,15 @@ def test_graphs_shapes_and_casts() -> None:
     x, weight = ROWS[0].float().requires_grad_(), torch.randn(50, 50, requires_grad=True)
 
     def loss(x: Any) -> Any:
-        log_prob, own = functional.log_probs_and_entropy(x, TARGET[0], 2.0)
+        log_prob, entropy = functional.log_probs_and_entropy(x, TARGET[0], 2.0)
         kept, kept_entropy = functional.linear_log_probs_and_entropy(x, weight, TARGET[0], memory=400)  # fmt: skip
         soft = functional.cross_entropy(x, torch.softmax(x.detach().flip(1), 1))
-        return (log_prob + own + functional.distillation_kl(x, x.detach().flip(1)) + kept - kept_entropy).sum() + soft  # fmt: skip
+        return (log_prob + entropy + functional.distillation_kl(x, x.detach().flip(1)) + kept - kept_entropy).sum() + soft  # fmt: skip
 
     compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
-    found, known = (torch.autograd.grad(f(x), (x, weight)) for f in (compiled, loss))
-    for own, other in zip(found, known, strict=True):
-        torch.testing.assert_close(own, other)
+    gradients, known = (torch.autograd.grad(f(x), (x, weight)) for f in (compiled, loss))
+    for ours, other in zip(gradients, known, strict=True):
+        torch.testing.assert_close(ours, other)
     assert functional.entropy(torch.zeros((1,) * 8 + (2, 3))).shape == (1,) * 8 + (2,)
     assert functional.entropy(torch.zeros(0, 5)).shape == (0,)
     assert functional.entropy(torch.zeros(5)).shape == ()
@@ -232,10 +234,10 @@ def test_cross_entropy_against_shares(shape: tuple[int, ...]) -> None:
                     of_kind = {name: value.to(kind) if name == "weight" else value for name, value in options.items()}  # fmt: skip
                     loss = function(leaf, share.to(kind), reduction=reduction, **of_kind)
                     sides.append((loss.detach(), torch.autograd.grad(loss.sum(), leaf)[0]))
-                for own, other, exact in zip(*sides, strict=True):
-                    assert own.dtype is dtype
-                    assert own.shape == exact.shape
-                    error, allowed = ((one.double() - exact).abs().max() for one in (own, other))
+                for ours, other, exact in zip(*sides, strict=True):
+                    assert ours.dtype is dtype
+                    assert ours.shape == exact.shape
+                    error, allowed = ((one.double() - exact).abs().max() for one in (ours, other))
                     assert error <= allowed + 2 * torch.finfo(dtype).eps * exact.abs().max()
     single = x.float(), torch.softmax(x.float(), axis)
     with use(only=["cross_entropy_loss"]):
@@ -256,15 +258,17 @@ def test_functions_of_a_linear_layer(dtype: torch.dtype, more: int, monkeypatch:
         def known(x: Any, w: Any, b: Any) -> Any:
             logits = theirs.linear(x, w, b)
             logits = torch.tanh(logits / cap) * cap if cap else logits  # noqa: B023
-            found = chosen(logits, TARGET, temperature)  # noqa: B023
-            return tuple(own.to(torch.promote_types(own.dtype, torch.float32)) for own in found)
+            results = chosen(logits, TARGET, temperature)  # noqa: B023
+            return tuple(
+                result.to(torch.promote_types(result.dtype, torch.float32)) for result in results
+            )
 
-        def found(x: Any, w: Any, b: Any) -> Any:
+        def ours(x: Any, w: Any, b: Any) -> Any:
             return functional.linear_log_probs_and_entropy(x, w, TARGET, linear_bias=b, **options)  # noqa: B023  # fmt: skip
 
-        assert_like(found, known, [x, w, b], dtype)
-        one = functional.linear_selected_log_probs(*(own.to(dtype) for own in (x, w)), TARGET, linear_bias=b.to(dtype), **options)  # fmt: skip
-        torch.testing.assert_close(one, found(*(own.to(dtype) for own in (x, w, b)))[0])
+        assert_like(ours, known, [x, w, b], dtype)
+        one = functional.linear_selected_log_probs(*(tensor.to(dtype) for tensor in (x, w)), TARGET, linear_bias=b.to(dtype), **options)  # fmt: skip
+        torch.testing.assert_close(one, ours(*(tensor.to(dtype) for tensor in (x, w, b)))[0])
     leaf = w.to(dtype).requires_grad_()
     (alone,) = torch.autograd.grad(functional.linear_entropy(x.to(dtype), leaf).sum(), leaf)
     assert alone.shape == w.shape
@@ -289,24 +293,24 @@ def test_cross_entropy_of_tokens(dtype: torch.dtype) -> None:
             sides = []
             for kind in (dtype, torch.float64):
                 leaf = x.to(dtype).to(kind).clone().requires_grad_()
-                own = options.get("weight", torch.ones(50)).to(kind)
+                weights = options.get("weight", torch.ones(50)).to(kind)
                 if kind is dtype:
-                    given = {**options, "weight": own} if "weight" in options else options
-                    loss, square = functional.cross_entropy(leaf, target, ignore_index=-100, reduction=reduction, zloss_scale=0.1, return_z_loss=True, **given)  # fmt: skip
+                    arguments = {**options, "weight": weights} if "weight" in options else options
+                    loss, square = functional.cross_entropy(leaf, target, ignore_index=-100, reduction=reduction, zloss_scale=0.1, return_z_loss=True, **arguments)  # fmt: skip
                 else:
-                    rows = theirs.cross_entropy(leaf, target, own, reduction="none")
+                    rows = theirs.cross_entropy(leaf, target, weights, reduction="none")
                     square = (0.1 * torch.logsumexp(leaf, 1).square() * counted * shares).detach()
                     loss = rows * shares + 0.1 * torch.logsumexp(leaf, 1).square() * counted * shares  # fmt: skip
                     if reduction != "none":
                         loss, square = loss.sum(), square.sum()
                     if reduction == "mean":
-                        whole = number or (own[target.clamp(min=0)] * shares * counted).sum()
+                        whole = number or (weights[target.clamp(min=0)] * shares * counted).sum()
                         loss, square = loss / whole, square / whole
                 assert not square.requires_grad
                 sides.append([loss.detach(), square, torch.autograd.grad(loss.sum(), leaf)[0]])
-            for found, exact in zip(*sides, strict=True):
-                assert found.dtype is dtype
-                torch.testing.assert_close(found.double(), exact, rtol=4 * torch.finfo(dtype).eps, atol=4 * torch.finfo(dtype).eps * exact.abs().max().item())  # fmt: skip
+            for ours, exact in zip(*sides, strict=True):
+                assert ours.dtype is dtype
+                torch.testing.assert_close(ours.double(), exact, rtol=4 * torch.finfo(dtype).eps, atol=4 * torch.finfo(dtype).eps * exact.abs().max().item())  # fmt: skip
     module = nn.CrossEntropyLoss(zloss_scale=0.1, return_z_loss=True)
     loss, square = module(x.to(dtype), target, token_weight=tokens, denominator=torch.tensor(5.0))
     flat = ROWS.flatten(0, 1).float()

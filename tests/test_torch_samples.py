@@ -34,16 +34,16 @@ def opinfos() -> dict[str, Any]:
         from torch.testing._internal.common_methods_invocations import op_db
 
     wanted = {f"nn.functional.{name}" for name in NAMES}
-    return {own.name.rpartition(".")[2]: own for own in op_db if own.name in wanted}
+    return {info.name.rpartition(".")[2]: info for info in op_db if info.name in wanted}
 
 
 def samples(name: str, dtype: torch.dtype) -> Iterator[Any]:
     info = opinfos()[name]
     tracked = {"device": "cpu", "dtype": dtype, "requires_grad": True}
     third = DTYPES.index(dtype), MOST, 3
-    for own in islice(info.sample_inputs(**tracked), *third):
-        yield own
-        yield own.noncontiguous()
+    for sample in islice(info.sample_inputs(**tracked), *third):
+        yield sample
+        yield sample.noncontiguous()
     yield from islice(info.reference_inputs(**tracked), *third)
 
 
@@ -63,12 +63,12 @@ def value_and_gradients(function: Any, sample: Any) -> list[Any]:
 def assert_alike(got: list[Any], known: list[Any], dtype: torch.dtype) -> None:
     # PyTorch rounds log-probabilities to BFLOAT16 on the way, we do not.
     bounds = {"rtol": 5e-2, "atol": 5e-2} if dtype is torch.bfloat16 else {}
-    for own, other in zip(got, known, strict=True):
-        if own is None or other is None:
-            assert own is None or not own.any()
+    for ours, other in zip(got, known, strict=True):
+        if ours is None or other is None:
+            assert ours is None or not ours.any()
             assert other is None or not other.any()
         else:
-            torch.testing.assert_close(own, other, equal_nan=True, **bounds)
+            torch.testing.assert_close(ours, other, equal_nan=True, **bounds)
 
 
 def test_all_are_there() -> None:
@@ -94,25 +94,25 @@ def test_the_functional_face(name: str, dtype: torch.dtype, capsys: Any) -> None
 @pytest.mark.in_turns
 def test_the_override(name: str, dtype: torch.dtype, capsys: Any) -> None:
     count = 0
-    given = list(samples(name, dtype))
-    expected = [value_and_gradients(getattr(theirs, name), sample) for sample in given]
+    inputs = list(samples(name, dtype))
+    expected = [value_and_gradients(getattr(theirs, name), sample) for sample in inputs]
     with use():
-        for sample, known in zip(given, expected, strict=True):
+        for sample, known in zip(inputs, expected, strict=True):
             assert_alike(value_and_gradients(getattr(theirs, name), sample), known, dtype)
             count += 1
-        calls, ours = (sum(own[n] for own in served().values()) for n in (0, 1))
+        calls, ours = (sum(counts[n] for counts in served().values()) for n in (0, 1))
     with capsys.disabled():
         print(f"\n{name}, {dtype}: {count} samples under the override, {ours} of {calls} operators served", end="")  # fmt: skip
     assert ours > 0 or name == "l1_loss"  # that one is no operator of its own
 
 
 def test_errors_are_pytorchs() -> None:
-    told = {n: own for n, own in opinfos().items() if own.error_inputs_func is not None}
+    told = {n: info for n, info in opinfos().items() if info.error_inputs_func is not None}
     assert told
     for name, info in told.items():
         function = getattr(functional, name, getattr(theirs, name))
         for case in info.error_inputs("cpu"):
             sample = case.sample_input
-            for own in (function, getattr(theirs, name)):
+            for callee in (function, getattr(theirs, name)):
                 with use(), pytest.raises(case.error_type, match=case.error_regex):
-                    own(sample.input, *sample.args, **sample.kwargs)
+                    callee(sample.input, *sample.args, **sample.kwargs)

@@ -147,9 +147,9 @@ def test_addresses_are_set_of_what_lives(stream: Any) -> None:
     cases = [(executors[0], gone, "tensor: expected a live tensor, got a destroyed one")]
     cases += [(one, tensor, "executor: expected one that can run") for one in executors[1:]]
     for name in ("aclSetInputTensorAddr", "aclSetOutputTensorAddr", "aclSetTensorAddr"):
-        for executor, given, said in cases:
+        for executor, descriptor, said in cases:
             acl.aclGetRecentErrMsg()
-            assert getattr(aclnn, name)(executor, 0, given, 64) == 561103
+            assert getattr(aclnn, name)(executor, 0, descriptor, 64) == 561103
             assert f"{name}: {said}" in (acl.aclGetRecentErrMsg() or "")
     assert tensor.base == address
 
@@ -306,16 +306,16 @@ def test_memory_under_many_axes_of_one_element(rank: int, stream: Any) -> None:
     make = lambda shape, strides, code=0, offset=0: acl.aclCreateTensor(  # noqa: E731
         shape, code, strides, offset, 2, shape, address
     )
-    given, target = np.ones((1, 3, 2, 2), np.float32), np.zeros((1, 2, 2), np.int64)
+    array, target = np.ones((1, 3, 2, 2), np.float32), np.zeros((1, 2, 2), np.int64)
     out = make((1, 3, 2, 2), (24, 8, 4, 2))
     for weight, status in (
         (make((1,) * (rank - 1) + (3,), (1,) * (rank - 1) + (2,), 0, 1), 0),  # between its elements
         (make((1,) * (rank - 1) + (3,), (1,) * rank), 161002),
     ):
-        found, _, executor = aclnn.aclnnNLLLoss2dBackwardGetWorkspaceSize(
-            given[:, 0], given, target, weight, 0, -100, given[0, 0, 0, :1], out
+        first_status, _, executor = aclnn.aclnnNLLLoss2dBackwardGetWorkspaceSize(
+            array[:, 0], array, target, weight, 0, -100, array[0, 0, 0, :1], out
         )
-        assert found == 0
+        assert first_status == 0
         assert aclnn.aclnnNLLLoss2dBackward(None, 0, executor, stream) == status
 
 
@@ -332,10 +332,10 @@ def test_stray_targets_contribute_nothing_without_an_error() -> None:
 
 
 def test_null_reduction_means_mean() -> None:
-    given = (np.float32([2]), np.zeros((2, 3), np.float32), np.array([0, 1]), None, None, None)
+    arguments = (np.float32([2]), np.zeros((2, 3), np.float32), np.array([0, 1]), None, None, None)
     out = np.zeros((2, 3), np.float32)
     status, _, executor = aclnn.aclnnCrossEntropyLossGradGetWorkspaceSize(
-        *given, None, -100, 0.0, 0.0, out
+        *arguments, None, -100, 0.0, 0.0, out
     )
     assert status == 0
     assert aclnn.aclnnCrossEntropyLossGrad(None, 0, executor, None) == 0

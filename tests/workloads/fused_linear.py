@@ -99,8 +99,8 @@ fused_linear_online_max_sum = SimpleNamespace(
 def gradients_cases(rng: np.random.Generator, dtype: DType) -> Iterator[dict[str, Any]]:
     for number, (shape, kind) in enumerate(zip(SHAPES * 2, [FLOAT16] * 4 + [BFLOAT16] * 4, strict=True)):  # fmt: skip
         rows, columns, _ = shape
-        given = factors(rng, kind, shape)
-        logits = given["input"].astype(np.float32) @ given["weight"].astype(np.float32).T
+        operands = factors(rng, kind, shape)
+        logits = operands["input"].astype(np.float32) @ operands["weight"].astype(np.float32).T
         top = logits.max(1) + rng.random(rows, np.float32)
         powers = np.exp(logits - top[:, None])
         whole = powers.sum(1) * 2
@@ -108,7 +108,7 @@ def gradients_cases(rng: np.random.Generator, dtype: DType) -> Iterator[dict[str
         mask = rng.integers(0, 256, -(-rows // 8) + number % 3, np.uint8)
         yield {
             "grad": rng.normal(size=rows).astype(np.float32),
-            **given,
+            **operands,
             "target_mask": rng.random(rows) < 0.5 if number % 4 == 1 else mask,
             "masked_target": rng.integers(0, columns + 1, rows).astype((np.int32, np.int64)[number % 2]),
             **({"softmax": powers / whole[:, None]} if number % 2 else sums),

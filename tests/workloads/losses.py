@@ -82,9 +82,9 @@ class Data(activations.Data):
         return any(check.rule.endswith(word) for check in self.operator.checks)
 
     def sound(self) -> dict[str, Any]:
-        given = {**super().sound(), "reduction": 1}
-        shape, _ = self.operator.result(Call(self.operator, given, find_product("default")))
-        return {**given, self.operator.output.name: t(shape)}
+        arguments = {**super().sound(), "reduction": 1}
+        shape, _ = self.operator.result(Call(self.operator, arguments, find_product("default")))
+        return {**arguments, self.operator.output.name: t(shape)}
 
     def _breaking(self, check: Check) -> Iterator[Mistake]:
         row, rule, names = check.row, check.rule, check.names
