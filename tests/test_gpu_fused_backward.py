@@ -47,8 +47,8 @@ if MODE == "interpret":
             self.target = rng.integers(0, classes, ROWS)
             self.target[2] = ignored
             self.options = {"reduction": reduction, "ignore_index": ignored}
-            own = dtype_of_numpy(np.dtype(dtype))
-            self.step = ahead.Rows(own, ROWS, classes, reduction == "mean", ignored)
+            logits_dtype = dtype_of_numpy(np.dtype(dtype))
+            self.step = ahead.Rows(logits_dtype, ROWS, classes, reduction == "mean", ignored)
             self.loss, self.memory = np.zeros((), dtype), np.ones(MEMORY, np.float32)
             self.kept = np.full(kept_by(self.x.shape) + 1, 7, np.float32)
             self.out = np.full_like(self.x, 7)
@@ -64,17 +64,17 @@ if MODE == "interpret":
             self.top = np.where(np.isnan(self.rest), nan, top)
 
         def backward(self, gradient: float) -> None:
-            own = np.array(gradient, self.x.dtype)
-            places = own, self.x, self.target, self.kept, self.memory, self.out
+            incoming = np.array(gradient, self.x.dtype)
+            places = incoming, self.x, self.target, self.kept, self.memory, self.out
             run(ahead.gradient_runner(self.step), *places)
 
         def known(self, gradient: float) -> Any:
             """The gradient that the reference makes of the same numbers."""
-            own = np.array(gradient, np.float32)
+            incoming = np.array(gradient, np.float32)
             with np.errstate(all="ignore"):
                 wide = self.x.astype(np.float64)
                 _, top, rest = reference(wide, self.target, **self.options)
-                return reference_grad(own, wide, top, rest, self.target, **self.options)
+                return reference_grad(incoming, wide, top, rest, self.target, **self.options)
 
         def assert_right(self, gradient: float) -> None:
             known = self.known(gradient)
@@ -84,7 +84,7 @@ if MODE == "interpret":
             )
 
     def run(runner: Any, *places: Any) -> None:
-        assert runner([own.ctypes.data for own in places], 0) == 0
+        assert runner([array.ctypes.data for array in places], 0) == 0
 
     @pytest.mark.parametrize(
         ("classes", "dtype", "reduction"),
@@ -95,31 +95,31 @@ if MODE == "interpret":
     )  # fmt: skip
     @pytest.mark.in_turns
     def test_a_step_is_what_the_formulas_say(classes: int, dtype: Any, reduction: str) -> None:
-        own = Step(classes, reduction, dtype=dtype)
-        own.forward()
-        loss, top, rest = reference(own.x.astype(np.float64), own.target, **own.options)
+        step = Step(classes, reduction, dtype=dtype)
+        step.forward()
+        loss, top, rest = reference(step.x.astype(np.float64), step.target, **step.options)
         close = 1e-6 if dtype is np.float32 else float(ml_dtypes.finfo(dtype).eps)
-        np.testing.assert_allclose(own.loss.astype(np.float64), loss, rtol=close)
-        np.testing.assert_array_equal(own.top, top)
-        np.testing.assert_allclose(own.rest, rest, rtol=1e-5)
-        own.backward(1.0)
-        own.assert_right(1.0)
+        np.testing.assert_allclose(step.loss.astype(np.float64), loss, rtol=close)
+        np.testing.assert_array_equal(step.top, top)
+        np.testing.assert_allclose(step.rest, rest, rtol=1e-5)
+        step.backward(1.0)
+        step.assert_right(1.0)
 
     @pytest.mark.parametrize(("classes", "dtype"), [(8300, np.float32), (8320, ml_dtypes.bfloat16)])  # fmt: skip
     def test_long_rows_are_as_by_the_formula_in_two_readings(classes: int, dtype: Any) -> None:
-        own = Step(classes, "mean", dtype=dtype)
-        own.forward()
-        own.backward(1.0)
-        loss, top, rest = make_plain_function(CROSS_ENTROPY)(own.x, own.target, **own.options)  # fmt: skip
+        step = Step(classes, "mean", dtype=dtype)
+        step.forward()
+        step.backward(1.0)
+        loss, top, rest = make_plain_function(CROSS_ENTROPY)(step.x, step.target, **step.options)  # fmt: skip
         gradient = make_plain_function(CROSS_ENTROPY_GRAD)(
-            np.ones((), dtype), own.x, top, rest, own.target, **own.options
+            np.ones((), dtype), step.x, top, rest, step.target, **step.options
         )
         close = 2e-6 if dtype is np.float32 else float(ml_dtypes.finfo(dtype).eps)
-        np.testing.assert_allclose(own.loss.astype(float), loss.astype(float), rtol=close)
-        np.testing.assert_allclose(own.out.astype(float), gradient.astype(float), rtol=close * 4, atol=1e-37)  # fmt: skip
+        np.testing.assert_allclose(step.loss.astype(float), loss.astype(float), rtol=close)
+        np.testing.assert_allclose(step.out.astype(float), gradient.astype(float), rtol=close * 4, atol=1e-37)  # fmt: skip
 
     def test_what_is_expected_is_what_was_given_twice() -> None:
-        own = Step(1000, "mean")  # how many classes there are has no say in it
+        step = Step(1000, "mean")  # how many classes there are has no say in it
         # What is given, whether forward has written, and whether backward has.
         turns = [
             (1.0, True, False), (0.25, True, True), (0.25, False, True), (0.25, True, False), (1.0, True, True),
@@ -127,84 +127,84 @@ if MODE == "interpret":
             (nan, False, True), (nan, True, False), (0.0, True, True), (0.0, False, True), (-0.0, True, True),
         ]  # fmt: skip
         seen: dict[str, Any] = {}
-        for given, ahead_of_it, late in turns:
-            own.forward()
-            assert bool((own.out != 7).all()) == ahead_of_it, given
-            before, own.out[0, 0] = own.out[0, 0], 9
-            own.backward(given)
-            assert (own.out[0, 0] != 9) == late, given
+        for gradient, ahead_of_it, late in turns:
+            step.forward()
+            assert bool((step.out != 7).all()) == ahead_of_it, gradient
+            before, step.out[0, 0] = step.out[0, 0], 9
+            step.backward(gradient)
+            assert (step.out[0, 0] != 9) == late, gradient
             if not late:
-                own.out[0, 0] = before
-            own.assert_right(given)
+                step.out[0, 0] = before
+            step.assert_right(gradient)
             assert np.array_equal(
-                own.out, seen.setdefault(str(given), own.out.copy()), equal_nan=True
+                step.out, seen.setdefault(str(gradient), step.out.copy()), equal_nan=True
             )
 
     @pytest.mark.parametrize("classes", [8300, 33000])  # in one piece, and in five
     def test_strange_logits(classes: int) -> None:
-        own = Step(classes, "sum")
-        own.x[0] = -inf
-        own.x[0, [0, 2, classes - 1]] = 5.0  # three that are the largest, all others masked
-        own.target[0] = 2
-        own.x[1, 17] = nan
-        own.x[2] = nan  # ignored
-        own.x[3] = -inf
-        own.x[4, classes - 1] = inf
-        own.forward()
+        step = Step(classes, "sum")
+        step.x[0] = -inf
+        step.x[0, [0, 2, classes - 1]] = 5.0  # three that are the largest, all others masked
+        step.target[0] = 2
+        step.x[1, 17] = nan
+        step.x[2] = nan  # ignored
+        step.x[3] = -inf
+        step.x[4, classes - 1] = inf
+        step.forward()
         with np.errstate(all="ignore"):
-            _, top, rest = reference(own.x, own.target, **own.options)
-        np.testing.assert_array_equal(own.top, top.astype(np.float32))
-        np.testing.assert_allclose(own.rest, rest, rtol=1e-6)
-        own.backward(1.0)
-        own.assert_right(1.0)
-        assert (own.out[2] == 0).all()
-        assert np.isfinite(own.out[0]).all()
+            _, top, rest = reference(step.x, step.target, **step.options)
+        np.testing.assert_array_equal(step.top, top.astype(np.float32))
+        np.testing.assert_allclose(step.rest, rest, rtol=1e-6)
+        step.backward(1.0)
+        step.assert_right(1.0)
+        assert (step.out[2] == 0).all()
+        assert np.isfinite(step.out[0]).all()
 
     @pytest.mark.parametrize("start", [0, 8000, 26000])
     @pytest.mark.in_turns
     def test_a_piece_of_nothing_but_nan(start: int) -> None:
-        own = Step(33000, "mean")
-        own.x[1, start : start + 7000] = nan
-        own.forward()
-        assert np.isnan(own.loss)
-        own.backward(1.0)
-        own.assert_right(1.0)
-        assert np.isnan(own.out[1]).all()
+        step = Step(33000, "mean")
+        step.x[1, start : start + 7000] = nan
+        step.forward()
+        assert np.isnan(step.loss)
+        step.backward(1.0)
+        step.assert_right(1.0)
+        assert np.isnan(step.out[1]).all()
 
     def test_what_was_written_ahead_has_the_bits_of_what_is_written_late() -> None:
         for classes, dtype in ((33000, np.float32), (16392, ml_dtypes.bfloat16)):
-            own = Step(classes, "mean", dtype=dtype)
-            own.forward()
-            own.backward(1.0)
-            ahead_of_it = own.out.copy()
-            own.memory[1] = 0  # not sure
-            own.forward()
-            assert (own.out == 7).all()
-            own.backward(1.0)
-            assert own.out.tobytes() == ahead_of_it.tobytes()
+            step = Step(classes, "mean", dtype=dtype)
+            step.forward()
+            step.backward(1.0)
+            ahead_of_it = step.out.copy()
+            step.memory[1] = 0  # not sure
+            step.forward()
+            assert (step.out == 7).all()
+            step.backward(1.0)
+            assert step.out.tobytes() == ahead_of_it.tobytes()
 
     def test_a_probability_near_one_keeps_its_digits() -> None:
-        own = Step(8300, "sum")
-        own.x[:] = -20
-        own.x[np.arange(ROWS), own.target] = 20
-        own.x[1, own.target[1]] = -20  # all alike
-        own.forward()
-        own.backward(1.0)
-        own.assert_right(1.0)
+        step = Step(8300, "sum")
+        step.x[:] = -20
+        step.x[np.arange(ROWS), step.target] = 20
+        step.x[1, step.target[1]] = -20  # all alike
+        step.forward()
+        step.backward(1.0)
+        step.assert_right(1.0)
 
     def test_targets_that_are_no_classes_count_for_nothing() -> None:
-        own = Step(8299, "mean")
-        own.target[:] = [-3, 8299, 7, 1 << 40, 5]
-        own.forward()
-        assert own.kept[2] == 1
-        own.backward(1.0)
-        assert (own.out[:4] == 0).all()
-        own.assert_right(1.0)
-        own.target[:] = 7  # none counts
-        own.forward()
-        assert np.isnan(own.loss)
-        own.backward(1.0)
-        own.assert_right(1.0)
+        step = Step(8299, "mean")
+        step.target[:] = [-3, 8299, 7, 1 << 40, 5]
+        step.forward()
+        assert step.kept[2] == 1
+        step.backward(1.0)
+        assert (step.out[:4] == 0).all()
+        step.assert_right(1.0)
+        step.target[:] = 7  # none counts
+        step.forward()
+        assert np.isnan(step.loss)
+        step.backward(1.0)
+        step.assert_right(1.0)
 
 
 if MODE == "compile":
@@ -226,13 +226,13 @@ if MODE == "compile":
     def test_rows_are_read_once_by_vectors_and_held(
         maker: Any, dtype: DType, classes: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(variants, "_start_together", lambda *own: lambda *given: None)
+        monkeypatch.setattr(variants, "_start_together", lambda *_: lambda *_: None)
         variants._known.clear()
         addresses = [1 << power for power in range(30, 36)]
         assert maker(step_of(dtype, classes))(addresses, 0) == 0
-        texts = [own.binary.asm["ptx"] for own in variants._known.values()]
+        texts = [kernel.binary.asm["ptx"] for kernel in variants._known.values()]
         code = next(
-            own for own in texts if "entry loss_ahead" in own or "entry gradient_late" in own
+            text for text in texts if "entry loss_ahead" in text or "entry gradient_late" in text
         )
         itemsize = dtype.itemsize
         tile = ahead.tile_of(itemsize, classes)
@@ -246,8 +246,8 @@ if MODE == "compile":
         ahead_of_it = tile.stages > 1 and maker is ahead.loss_runner
         read = ("cp.async", ", 0x10") if ahead_of_it else ("ld.global", width)
         for word, size in (read, ("st.global", width)):
-            found = [line for line in code.splitlines() if word in line and size in line]
-            assert len(found) >= held // each
+            lines = [line for line in code.splitlines() if word in line and size in line]
+            assert len(lines) >= held // each
 
     def test_programs_wait_for_each_other_by_the_driver_or_not_at_all() -> None:
         with pytest.raises(RuntimeError, match="wait for each other"):

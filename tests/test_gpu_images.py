@@ -68,59 +68,59 @@ if MODE == "interpret":
                 monkeypatch.setattr(sums, name, value)
         for number, shape in [*enumerate(SHAPES)][many::2]:
             dtype = (FLOAT, BFLOAT16)[number // 2 % 2]
-            several = [kinds(own, dtype, 5, number % 5) for own in (SMALL, shape)]
-            for (operator, first), (_, given) in zip(*several, strict=True):
+            several = [kinds(sizes, dtype, 5, number % 5) for sizes in (SMALL, shape)]
+            for (operator, first), (_, arguments) in zip(*several, strict=True):
                 run = gpu.dynamic_shapes(bound(operator, first)[0])
                 if operator is CROSS_ENTROPY_GRAD:
-                    given |= {"ignore_index": number}
-                plan, addresses, outputs = bound(operator, given)
+                    arguments |= {"ignore_index": number}
+                plan, addresses, outputs = bound(operator, arguments)
                 same_bits(run, plan, addresses, outputs, shape, free_of(plan))
 
     def test_a_plan_of_any_size_serves_all_others() -> None:
         """Strides of one image, class or pixel say nothing, or look like channels that come last."""
         for first in SHAPES[1:]:
-            several = [kinds(own, FLOAT, 9) for own in (first, SMALL)]
-            for (operator, one), (_, given) in zip(*several, strict=True):
+            several = [kinds(sizes, FLOAT, 9) for sizes in (first, SMALL)]
+            for (operator, one), (_, arguments) in zip(*several, strict=True):
                 run = gpu.dynamic_shapes(bound(operator, one)[0])
-                plan, addresses, outputs = bound(operator, given)
+                plan, addresses, outputs = bound(operator, arguments)
                 same_bits(run, plan, addresses, outputs, SMALL, ())
 
     def test_images_that_lie_otherwise_are_declined() -> None:
-        for operator, given in kinds(SMALL, FLOAT, 4):
-            assert gpu.dynamic_shapes(bound(operator, given)[0]) is not None
-            x, target = given["input"], given["target"]
+        for operator, arguments in kinds(SMALL, FLOAT, 4):
+            assert gpu.dynamic_shapes(bound(operator, arguments)[0]) is not None
+            x, target = arguments["input"], arguments["target"]
             for turned in (
                 {"input": np.repeat(x, 2, axis=-1)[..., ::2]},
                 {"input": x[..., ::-1]},
                 {"target": np.ascontiguousarray(target.T).T},
             ):
-                assert gpu.dynamic_shapes(bound(operator, given | turned)[0]) is None
+                assert gpu.dynamic_shapes(bound(operator, arguments | turned)[0]) is None
 
     def test_any_number_of_axes_is_walked() -> None:
-        for operator, given in kinds((2, 3, 2, 2, 2), FLOAT, 4):
-            assert gpu.declines(bound(operator, given)[0]) is None
+        for operator, arguments in kinds((2, 3, 2, 2, 2), FLOAT, 4):
+            assert gpu.declines(bound(operator, arguments)[0]) is None
             part = np.zeros((2, 3, 3, 3, 3), np.float32)[:, :, :2, :2, :2]
-            part[...] = given["input"]
-            plan, addresses, outputs = bound(operator, given | {"input": part})
+            part[...] = arguments["input"]
+            plan, addresses, outputs = bound(operator, arguments | {"input": part})
             assert gpu.declines(plan) is None
             if operator is CROSS_ENTROPY:
                 assert gpu.prepare(plan)(addresses, 0) == 0
-                assert_matches_oracle(operator, given, tuple(outputs))
+                assert_matches_oracle(operator, arguments, tuple(outputs))
 
     def test_more_axes_than_are_added_up_are_refused() -> None:
         """Of targets alone, and where a mean or smoothing needs their sums."""
-        for operator, given in kinds((2, 3, 2, 2, 2), FLOAT):
+        for operator, arguments in kinds((2, 3, 2, 2, 2), FLOAT):
             if operator is not CROSS_ENTROPY_GRAD:
                 continue
             apart = np.zeros((2, 3, 3, 3), np.int64)[:, :2, :2, :2]
-            plan, addresses, outputs = bound(operator, given | {"target": apart})
-            smooths = given.get("label_smoothing") and given.get("weight") is not None
+            plan, addresses, outputs = bound(operator, arguments | {"target": apart})
+            smooths = arguments.get("label_smoothing") and arguments.get("weight") is not None
             if plan.numbers["mean"] or smooths:
                 assert "adds up targets walks 3 axes, not 4" in str(gpu.declines(plan))
                 continue
             assert gpu.declines(plan) is None
             assert gpu.prepare(plan)(addresses, 0) == 0
-            expected = operator.oracle(**given | {"target": apart})
+            expected = operator.oracle(**arguments | {"target": apart})
             np.testing.assert_allclose(outputs[0], expected, rtol=1e-5, atol=1e-6)
 
 
@@ -143,39 +143,39 @@ if MODE == "compile":
         if turn % 20 > 17:
             return 4, 9, 512, 512 - turn % 2
         most = (7, 6, *((9, 5, 3, 2), (18,), (10, 10), ())[turn % 4])
-        sizes = [int(2 ** draw.uniform(0, own)) for own in most]
-        sizes = [own + -own % 16 if draw.random() < 0.3 else own for own in sizes]
+        sizes = [int(2 ** draw.uniform(0, limit)) for limit in most]
+        sizes = [size + -size % 16 if draw.random() < 0.3 else size for size in sizes]
         return (*sizes, 1) if turn % 4 == 3 else tuple(sizes)
 
     def addresses_of(plan: Plan, off: Any = 0) -> tuple[int, ...]:
         several = np.broadcast_to(off, len(plan.operands)).tolist()
         return tuple([((2 + place) << 20) + by for place, by in enumerate(several)])
 
-    def plan_at(operator: Any, given: dict[str, Any], shape: tuple[int, ...]) -> Plan:
+    def plan_at(operator: Any, arguments: dict[str, Any], shape: tuple[int, ...]) -> Plan:
         """The plan of arguments of another shape, over no memory: nobody reads them."""
         parts = {
-            SMALL: shape, given["target"].shape: shape[:1] + shape[2:], SMALL[1:2]: shape[1:2], (): (), (1,): (1,),
+            SMALL: shape, arguments["target"].shape: shape[:1] + shape[2:], SMALL[1:2]: shape[1:2], (): (), (1,): (1,),
         }  # fmt: skip
 
-        def wide(own: Any, sizes: tuple[int, ...]) -> Any:
-            strides = np.cumprod([own.itemsize, *sizes[:0:-1]])[::-1][: len(sizes)]
-            return np.lib.stride_tricks.as_strided(own, sizes, strides)
+        def wide(array: Any, sizes: tuple[int, ...]) -> Any:
+            strides = np.cumprod([array.itemsize, *sizes[:0:-1]])[::-1][: len(sizes)]
+            return np.lib.stride_tricks.as_strided(array, sizes, strides)
 
-        found = {
-            name: wide(own, parts[own.shape]) if isinstance(own, np.ndarray) else own
-            for name, own in given.items()
+        spread = {
+            name: wide(value, parts[value.shape]) if isinstance(value, np.ndarray) else value
+            for name, value in arguments.items()
         }
-        call = bind_plain(operator, operator.plain_defaults | found, current_product())
+        call = bind_plain(operator, operator.plain_defaults | spread, current_product())
         for output, (sizes, kind) in zip(operator.outputs, operator.results(call), strict=True):
-            made = wide(np.zeros(1, kind.numpy), sizes)
-            call.values[output.name] = Tensor.from_numpy(made)
+            placeholder = wide(np.zeros(1, kind.numpy), sizes)
+            call.values[output.name] = Tensor.from_numpy(placeholder)
         plan: Plan = operator.plan(call)
         return plan
 
     def launches_of(run: Any, *call: Any) -> str:
         COMPILED.clear()
         assert run(*call) == 0
-        return str([arguments_of(own) for _, own in COMPILED])
+        return str([arguments_of(launch) for _, launch in COMPILED])
 
     @pytest.mark.parametrize("off", [0, 4])
     def test_the_launches_are_the_plan_s_own(off: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,7 +190,7 @@ if MODE == "compile":
             (2, 3, 1 << 40),
         )
         # Of one class, or one pixel in all, the sums have a stride that nobody takes.
-        sizes = [own for own in (*SHAPES, *large) if math.prod(own) > own[1] > 1]
+        sizes = [shape for shape in (*SHAPES, *large) if math.prod(shape) > shape[1] > 1]
         for operator, first in kinds(SMALL, FLOAT, 3):
             run = gpu.dynamic_shapes(bound(operator, first)[0])
             for shape in sizes:
@@ -210,8 +210,8 @@ if MODE == "compile":
         )
         monkeypatch.setattr(variants, "_compiled", named)
         monkeypatch.setattr(variants, "_known", {})
-        for operator, given in kinds(SMALL, BFLOAT16, 12):
-            plan = bound(operator, given)[0]
+        for operator, arguments in kinds(SMALL, BFLOAT16, 12):
+            plan = bound(operator, arguments)[0]
             run = gpu.dynamic_shapes(plan)
             launches_of(run, addresses_of(plan), 5, first, ())
             with monkeypatch.context() as patched:
@@ -230,29 +230,29 @@ if MODE == "compile":
         monkeypatch.setattr(scratch, "functions", lambda: (allocate, lambda at: None))
         draw, several = np.random.default_rng(5), NUMBERS["cross_entropy_loss_grad"]
         for dtype in (FLOAT, BFLOAT16):
-            for operator, given in kinds(SMALL, dtype, 3, dtype is FLOAT):
+            for operator, arguments in kinds(SMALL, dtype, 3, dtype is FLOAT):
                 driver, natively = Pretended(monkeypatch), 0
-                plan = bound(operator, given)[0]
+                plan = bound(operator, arguments)[0]
                 run = gpu.dynamic_shapes(plan)
                 for turn in range(40):
                     off = 2 * draw.integers(0, 8, len(plan.operands)) * (turn % 8 == 3)
                     numbers = tuple(
-                        number if not own.keeps_zero or given.get(own.option) else 0.0
-                        for own, number in zip(
+                        number if not slot.keeps_zero or arguments.get(slot.option) else 0.0
+                        for slot, number in zip(
                             plan.free, several[turn % len(several)], strict=False
                         )
                     )
                     shape = drawn_images(draw, turn)
                     call = addresses_of(plan, off), 5 + turn, shape, numbers if turn % 3 else ()
-                    status, by_itself = driver.alike(run, call, given)
+                    status, by_itself = driver.alike(run, call, arguments)
                     assert status == 0
                     assert len(set(taken)) == bool(taken), "as Python took, and machine code"
                     taken.clear()
                     natively += by_itself
-                assert natively > 20, given
-                assert driver.with_lock >= natively, given
+                assert natively > 20, arguments
+                assert driver.with_lock >= natively, arguments
                 if not run.__self__.keep._block[fit_code.ALLOCATE]:  # type: ignore[union-attr]
-                    assert driver.in_words >= natively, given
+                    assert driver.in_words >= natively, arguments
 
     def test_sizes_that_no_builtin_takes(monkeypatch: pytest.MonkeyPatch) -> None:
         """Python's runner has them, or says what is wrong with them."""
@@ -260,9 +260,9 @@ if MODE == "compile":
             (0, 5, 4), (5, 0, 4), (5, 4, 0), (-1, 5, 4), (5, 4, -2, -2), (1 << 40, 3, 2), (3, 1 << 40, 2), (3, 4, 1 << 40),
             (2, 3, 1 << 20, 1 << 20), (2, 1 << 20, 1 << 20), (1 << 30, 2, 1 << 10), (5,), (), (3, 4, 1 << 62, 4),
         )  # fmt: skip
-        for operator, given in kinds(SMALL, FLOAT, 4):
+        for operator, arguments in kinds(SMALL, FLOAT, 4):
             driver = Pretended(monkeypatch)
-            plan = bound(operator, given)[0]
+            plan = bound(operator, arguments)[0]
             run, places = gpu.dynamic_shapes(plan), addresses_of(plan)
             assert run is not None
             for shape in ((4, 4, 4), *strange):
@@ -280,14 +280,14 @@ if MODE == "compile":
             driver, natively = Pretended(monkeypatch), 0
             function.cache.forget()
             for _ in range(24):
-                shape = tuple(int(own) for own in draw.integers((1, 2, 16, 16), (4, 9, 30, 30)))
+                shape = tuple(int(size) for size in draw.integers((1, 2, 16, 16), (4, 9, 30, 30)))
                 (_, case), (_, gradient) = kinds(shape, FLOAT, 12, number)
-                found = function(**(case if function is loss_of else gradient))
+                result = function(**(case if function is loss_of else gradient))
                 launched = driver.by_driver or driver.by_python
                 natively += bool(driver.by_driver)
                 written = [word for _, _, _, words in launched for word in words[:10]]
-                results = found if isinstance(found, tuple) else (found,)
-                assert all(own.ctypes.data in written for own in results)
+                results = result if isinstance(result, tuple) else (result,)
+                assert all(array.ctypes.data in written for array in results)
                 driver.launched()
             assert len(function.cache.entries) == 1
             assert natively > 8
@@ -301,11 +301,11 @@ if MODE == "compile":
         loss_of.cache.forget()
         for shape in ((42, 5, 1), (2, 5, 21), (42, 5, 1), (3, 5, 21)):
             rows = draw.normal(size=(shape[0] * shape[2], 5)).astype(np.float32)
-            given = {
+            arguments = {
                 "input": rows.reshape(shape[0], shape[2], 5).transpose(0, 2, 1),
                 "target": draw.integers(0, 5, (shape[0], shape[2])), "reduction": "none",
             }  # fmt: skip
-            loss_of(**given)
+            loss_of(**arguments)
             assert len(driver.by_driver or driver.by_python) == 1
             driver.launched()
         assert len(loss_of.cache.entries) == 2, "images, and channels that come last"

@@ -311,13 +311,13 @@ if MODE == "interpret":
         log_prob = (-3 * rng.random((rows, columns))).astype(dtype.numpy)
         kinds: list[dict[str, float]] = [{}, {"label_smoothing": 0.2}]
         # In place, and beside: each dtype one of both without smoothing.
-        for own, more in enumerate(kinds if dtype is FLOAT else kinds[::-1]):
+        for place, more in enumerate(kinds if dtype is FLOAT else kinds[::-1]):
             arguments = base | more | {"log_prob": log_prob}
             memory = np.full((2, rows * columns + 2 * edge + (-rows * columns) % 8), 7, dtype.numpy)
             views = [part[edge + off :][: rows * columns].reshape(rows, columns) for part in memory]
             views[0][...] = log_prob
-            plain(operator)(**arguments | {"log_prob": views[0]}, out=views[own])
-            assert_matches_oracle(operator, heeded(arguments, columns), views[own].copy())
+            plain(operator)(**arguments | {"log_prob": views[0]}, out=views[place])
+            assert_matches_oracle(operator, heeded(arguments, columns), views[place].copy())
             for part in memory:
                 assert (part[: edge + off].astype(float) == 7).all()
                 assert (part[edge + off + rows * columns :].astype(float) == 7).all()
@@ -525,10 +525,10 @@ if MODE == "interpret":
             plan, addresses = planned(operator, arguments)
             assert launcher.runner(plan)(addresses, 0) == 0
             results.append(arguments["out"].copy())
-        own, formula = results
-        assert own.tobytes() == formula.tobytes()
-        assert own.astype(np.float32).any()
-        assert not np.isnan(own.astype(np.float32)).any()
+        of_pixels, formula = results
+        assert of_pixels.tobytes() == formula.tobytes()
+        assert of_pixels.astype(np.float32).any()
+        assert not np.isnan(of_pixels.astype(np.float32)).any()
 
     def test_nll_panels_and_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
         """Several panels of several blocks, the last one short, and chunks that do not divide."""
@@ -744,7 +744,7 @@ if MODE == "compile":
         text = assembly(row_plan(FLOAT, 4096, 4096, True), [ALIGNED] * 4)
         first_load, wait = text.index("ld.global.v4"), text.index("griddepcontrol.wait")
         assert first_load < wait < text.index("st.global.v4")
-        assert [own.metadata.launch_pdl for own, _ in COMPILED] == [False, True]
+        assert [launcher.metadata.launch_pdl for launcher, _ in COMPILED] == [False, True]
         text = assembly(row_plan(FLOAT, 4096, 4096, False), [ALIGNED] * 4)
         assert "griddepcontrol" not in text
 
@@ -753,8 +753,8 @@ if MODE == "compile":
         plan = plans(FLOAT)["flat"]
         numbers = {"alpha": 1.5, "scale": 1.1, "input_scale": 0.9, "is_result": True}
         elu = replace(plan, kernel="elu_backward", inputs=plan.inputs[:2], numbers=numbers)
-        for own in (plan, replace(plan, kernel="l1_loss_backward"), elu):
-            text = assembly(own, [ALIGNED] * (len(own.inputs) + 1))
+        for variant in (plan, replace(plan, kernel="l1_loss_backward"), elu):
+            text = assembly(variant, [ALIGNED] * (len(variant.inputs) + 1))
             assert "fma" not in text
             assert "mul" in text
 
@@ -763,14 +763,14 @@ if MODE == "compile":
         from test_gpu_formulas import four_and_six, one_and_none
 
         for function, inputs in ((four_and_six, 4), (one_and_none, 1)):
-            made = described(function)
-            monkeypatch.setitem(FORMULAS, made.name, made)
-            numbers = {**dict.fromkeys(made.numbers, 0.5), "flipped": False}
+            formula = described(function)
+            monkeypatch.setitem(FORMULAS, formula.name, formula)
+            numbers = {**dict.fromkeys(formula.numbers, 0.5), "flipped": False}
             for name, plan in plans(BFLOAT16).items():
                 if not plan.classes:
                     first, *_, last = plan.inputs
-                    own = (first, *[last] * (inputs - 1))
-                    own_plan = replace(plan, kernel=made.name, inputs=own, numbers=numbers)
+                    operands = (first, *[last] * (inputs - 1))
+                    own_plan = replace(plan, kernel=formula.name, inputs=operands, numbers=numbers)
                     text = assembly(own_plan, [ALIGNED] * (inputs + 1))
                     assert "st.global.v4.b32" in text, name
 
@@ -788,19 +788,19 @@ if MODE == "compile":
 
     def test_a_kernel_is_loaded_before_the_builtin_gets_it(monkeypatch: pytest.MonkeyPatch) -> None:
         """Triton loads a binary when it is first run, and knows its function only then."""
-        given: list[Any] = []
+        filled: list[Any] = []
 
         class Recorder:
-            fill = staticmethod(lambda index, launch, kernel, *_: given.append((index, kernel)))
+            fill = staticmethod(lambda index, launch, kernel, *_: filled.append((index, kernel)))
             function = staticmethod(lambda fallback: fallback)
 
         monkeypatch.setattr(runners, "_block_of", lambda *_: Recorder)
         monkeypatch.setattr(native, "driver", lambda: "any")
-        monkeypatch.setattr(native.Kernel, "of", lambda found, *_: found.function)
+        monkeypatch.setattr(native.Kernel, "of", lambda recorder, *_: recorder.function)
         plan = pair_plan(FLOAT16, (1 << 32,), *[(1,)] * 4)  # of which no other test has the kernel
         assert gpu.prepare(plan)((ALIGNED,) * 4, 5) == 0
         variants._known.clear()
-        assert given == [(0, "flat_smooth_l1_clamped on 0")]
+        assert filled == [(0, "flat_smooth_l1_clamped on 0")]
 
     def test_the_output_names_the_device(device: H200, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(runners, "device_library", TwoDevices)

@@ -56,8 +56,8 @@ def emitted(name: str) -> Callable[[int, int, int], int]:
     """A word as machine code."""
 
     def emit(code: Code, arguments: Sequence[Value]) -> None:
-        found = WORDS[name](*arguments)
-        code.leave(code.integer(found) if isinstance(found, int) else found)
+        result = WORDS[name](*arguments)
+        code.leave(code.integer(result) if isinstance(result, int) else result)
 
     address = compiled(f"test.numbers.{name}", emit, signature("i64", "i64", "i64", "i64"))
     return ctypes.CFUNCTYPE(*[ctypes.c_int64] * 4)(address)

@@ -52,13 +52,13 @@ if MODE == "interpret":
         rng, work = np.random.default_rng(5), operator.workloads
         variant = next(iter(work.VARIANTS))
         for shape in ((), (5,), (4, 6), (2, 3, 4)):
-            made: dict[str, Any] = work.make(rng, INTERPRETED[0], shape or (1,), variant)
-            made = {
-                name: own.reshape(shape) if isinstance(own, np.ndarray) else own
-                for name, own in made.items()
+            base: dict[str, Any] = work.make(rng, INTERPRETED[0], shape or (1,), variant)
+            base = {
+                name: value.reshape(shape) if isinstance(value, np.ndarray) else value
+                for name, value in base.items()
             }
             for dim in range(-max(len(shape), 1), max(len(shape), 1)):
-                given = made | {operator.axis.python_name: dim}
-                got = plain(operator)(**given)
-                assert_matches_oracle(operator, given, got)
-                assert [own.shape for own in each(got)] == [shape]
+                arguments = base | {operator.axis.python_name: dim}
+                got = plain(operator)(**arguments)
+                assert_matches_oracle(operator, arguments, got)
+                assert [output.shape for output in each(got)] == [shape]

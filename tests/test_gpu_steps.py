@@ -78,18 +78,24 @@ if MODE == "interpret":
             assert self.kept[-1] == 7  # behind what a call makes for it
 
         def backward(self, gradient: Any) -> None:
-            own = np.broadcast_to(np.asarray(gradient, self.x.dtype), self.loss.shape)
+            incoming = np.broadcast_to(np.asarray(gradient, self.x.dtype), self.loss.shape)
             self.run(
-                _step_grad, own.copy(), self.x, self.target, self.kept[:-1], self.memory, out=()
+                _step_grad,
+                incoming.copy(),
+                self.x,
+                self.target,
+                self.kept[:-1],
+                self.memory,
+                out=(),
             )
 
         def assert_right(self, gradient: Any, exact: float = 1e-6) -> None:
             """What the reference makes of the same numbers."""
             wide = self.x.astype(np.float64)
-            own = np.asarray(gradient, self.x.dtype).astype(np.float64)
+            incoming = np.asarray(gradient, self.x.dtype).astype(np.float64)
             with np.errstate(all="ignore"):
                 loss, top, rest = reference(wide, self.target, **self.options)
-                known = reference_grad(own, wide, top, rest, self.target, **self.options)
+                known = reference_grad(incoming, wide, top, rest, self.target, **self.options)
             single = self.x.dtype == np.float32
             close = 1e-5 if single else float(ml_dtypes.finfo(self.x.dtype).eps)
             # Smoothing takes something from each class, which cancels; the smallest numbers of FLOAT16 are few.
@@ -99,8 +105,8 @@ if MODE == "interpret":
                 if self.options["label_smoothing"]
                 else tiny
             )
-            found = self.loss.astype(np.float64)
-            np.testing.assert_allclose(found, loss, rtol=exact if single else close)
+            actual = self.loss.astype(np.float64)
+            np.testing.assert_allclose(actual, loss, rtol=exact if single else close)
             np.testing.assert_allclose(
                 self.out.astype(np.float64), known, rtol=close, atol=max(least, tiny)
             )
@@ -118,20 +124,22 @@ if MODE == "interpret":
     def test_a_step_is_what_the_formulas_say(
         shape: tuple[int, ...], reduction: str, options: dict[str, Any]
     ) -> None:
-        own = Losses(shape, reduction, **options)
-        own.forward()
-        own.backward(1.0)
-        own.assert_right(1.0)
-        uneven = np.linspace(-1, 2, own.loss.size).reshape(own.loss.shape)
-        own.backward(uneven if reduction == "none" else 0.25)
-        own.assert_right(uneven if reduction == "none" else 0.25)
+        step = Losses(shape, reduction, **options)
+        step.forward()
+        step.backward(1.0)
+        step.assert_right(1.0)
+        uneven = np.linspace(-1, 2, step.loss.size).reshape(step.loss.shape)
+        step.backward(uneven if reduction == "none" else 0.25)
+        step.assert_right(uneven if reduction == "none" else 0.25)
 
     def test_a_gradient_that_nobody_expected_may_have_memory_of_its_own() -> None:
-        own = Losses((9, 130))
-        own.forward()
+        step = Losses((9, 130))
+        step.forward()
         late = np.float32(0.25).reshape(())
-        own.out = _step_grad(late, own.x, own.target, own.kept[:-1], own.memory, **own.options)
-        own.assert_right(0.25)
+        step.out = _step_grad(
+            late, step.x, step.target, step.kept[:-1], step.memory, **step.options
+        )
+        step.assert_right(0.25)
 
     @pytest.mark.parametrize("gathered", [True, False])
     @pytest.mark.parametrize("reduction", ["mean", "sum"])
@@ -141,41 +149,41 @@ if MODE == "interpret":
     ) -> None:
         monkeypatch.setattr(loss_launches, "FEW", 71)
         monkeypatch.setattr(loss_launches, "GATHERING", 32)
-        own = Losses((71 + gathered, 520), reduction, zloss_scale=0.01)
-        own.forward()
-        own.backward(1.0)
-        own.assert_right(1.0)
+        step = Losses((71 + gathered, 520), reduction, zloss_scale=0.01)
+        step.forward()
+        step.backward(1.0)
+        step.assert_right(1.0)
 
     def test_sums_of_many_targets_are_made_one_by_a_launch(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(steps.sums, "FEW_POSITIONS", 60)
-        own = Losses((71, 6), **ALL)
+        step = Losses((71, 6), **ALL)
         for gradient in (1.0, 0.5):
-            own.forward()
-            own.backward(gradient)
-            own.assert_right(gradient)
+            step.forward()
+            step.backward(gradient)
+            step.assert_right(gradient)
 
     @pytest.mark.parametrize("options", [PLAIN, {"smoothing": 0.1}, {"smoothing": 0.1, "weighted": True}], ids=str)  # fmt: skip
     @pytest.mark.in_turns
     def test_gradients_at_targets_are_exact(options: dict[str, Any]) -> None:
         """Coefficients that are rounded three times would be off by 2.4 to 3 ulp there."""
-        own = Losses((120, 150), **options)
-        own.x[:] = np.random.default_rng(1).normal(0, 1, own.x.shape)
-        own.forward()
-        wide = own.x.astype(np.float64)
-        _, top, rest = reference(wide, own.target, **own.options)
-        known = reference_grad(np.ones(()), wide, top, rest, own.target, **own.options)
-        counted = np.flatnonzero(own.target != own.options["ignore_index"])
-        place = counted, own.target[counted]
-        ulps = np.abs(own.out[place] - known[place]) / np.spacing(np.abs(known[place]).astype(np.float32))  # fmt: skip
+        step = Losses((120, 150), **options)
+        step.x[:] = np.random.default_rng(1).normal(0, 1, step.x.shape)
+        step.forward()
+        wide = step.x.astype(np.float64)
+        _, top, rest = reference(wide, step.target, **step.options)
+        known = reference_grad(np.ones(()), wide, top, rest, step.target, **step.options)
+        counted = np.flatnonzero(step.target != step.options["ignore_index"])
+        place = counted, step.target[counted]
+        ulps = np.abs(step.out[place] - known[place]) / np.spacing(np.abs(known[place]).astype(np.float32))  # fmt: skip
         assert ulps.max() < 1.25
 
     @pytest.mark.parametrize("options", [{"weighted": True}, {"smoothing": 0.2}, {"zloss_scale": 0.1}, {"by_class": True, **ALL}], ids=str)  # fmt: skip
     @pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16])
     def test_one_option_and_another_dtype(dtype: Any, options: dict[str, Any]) -> None:
-        own = Losses((3, 6, 5), dtype=dtype, **options)
-        own.forward()
-        own.backward(1.0)
-        own.assert_right(1.0)
+        step = Losses((3, 6, 5), dtype=dtype, **options)
+        step.forward()
+        step.backward(1.0)
+        step.assert_right(1.0)
 
     def test_what_is_expected_is_what_was_given_twice() -> None:
         # What is given, whether forward has written, and whether backward has.
@@ -185,39 +193,39 @@ if MODE == "interpret":
             (nan, False, True), (nan, True, False), (0.0, True, True), (0.0, False, True), (-0.0, True, True),
         ]  # fmt: skip
         for reduction in ("mean", "none"):
-            own = Losses((40, 5), reduction)
+            step = Losses((40, 5), reduction)
             seen: dict[str, Any] = {}
-            for given, ahead_of_it, late in turns:
-                own.forward()
-                assert bool((own.out != 7).all()) == ahead_of_it, given
-                before, own.out[1, 0] = own.out[1, 0], 9
-                own.backward(given)
-                assert (own.out[1, 0] != 9) == late, given
+            for gradient, ahead_of_it, late in turns:
+                step.forward()
+                assert bool((step.out != 7).all()) == ahead_of_it, gradient
+                before, step.out[1, 0] = step.out[1, 0], 9
+                step.backward(gradient)
+                assert (step.out[1, 0] != 9) == late, gradient
                 if not late:
-                    own.out[1, 0] = before
-                own.assert_right(given)
-                assert own.out.tobytes() == seen.setdefault(str(given), own.out.tobytes())
+                    step.out[1, 0] = before
+                step.assert_right(gradient)
+                assert step.out.tobytes() == seen.setdefault(str(gradient), step.out.tobytes())
 
     def test_of_losses_of_their_own_what_is_another_is_written_anew() -> None:
-        own = Losses((300, 4), "none")
-        own.forward()
+        step = Losses((300, 4), "none")
+        step.forward()
         gradient = np.ones(300)
         gradient[200] = 3
-        own.out[10], own.out[201] = 9, 9
-        own.backward(gradient)
-        assert (own.out[10] == 9).all()  # in another tile
-        assert (own.out[201] != 9).all()
-        own.out[10] = 0
-        own.target[10], own.loss[10] = 1, 0
-        own.assert_right(gradient)
+        step.out[10], step.out[201] = 9, 9
+        step.backward(gradient)
+        assert (step.out[10] == 9).all()  # in another tile
+        assert (step.out[201] != 9).all()
+        step.out[10] = 0
+        step.target[10], step.loss[10] = 1, 0
+        step.assert_right(gradient)
 
     @pytest.mark.parametrize("shape", [(8, 6), (8, 40), (8, 600), (2, 6, 4), (1, 260, 8)], ids=str)
     @pytest.mark.parametrize("options", ["plain", "all"])
     @pytest.mark.filterwarnings("ignore:All-NaN slice")  # of the interpreter
     def test_strange_logits(shape: tuple[int, ...], options: str) -> None:
-        own = Losses(shape, "none", **(ALL if options == "all" else PLAIN))
-        rows = np.moveaxis(own.x, 1, -1).reshape(-1, shape[1])
-        targets = own.target.reshape(-1)
+        step = Losses(shape, "none", **(ALL if options == "all" else PLAIN))
+        rows = np.moveaxis(step.x, 1, -1).reshape(-1, shape[1])
+        targets = step.target.reshape(-1)
         targets[:] = [2, 0, 1, 3, 4, 1, 1, -5]
         rows[0] = -inf
         rows[0, [0, 2, -1]] = 5.0  # three that are the largest, all others masked
@@ -228,45 +236,45 @@ if MODE == "interpret":
         rows[5, 0] = inf  # ignored
         rows[6] = -inf  # ignored
         rows[7] = nan  # of no class
-        own.x[:] = np.moveaxis(rows.reshape(*own.target.shape, shape[1]), -1, 1)
-        own.forward()
-        own.backward(1.0)
-        own.assert_right(1.0)
-        found = np.moveaxis(own.out, 1, -1).reshape(-1, shape[1])
-        assert (found[[2, 5, 6, 7]] == 0).all()
-        assert np.isnan(found[[1, 3, 4]]).all()
+        step.x[:] = np.moveaxis(rows.reshape(*step.target.shape, shape[1]), -1, 1)
+        step.forward()
+        step.backward(1.0)
+        step.assert_right(1.0)
+        gradients = np.moveaxis(step.out, 1, -1).reshape(-1, shape[1])
+        assert (gradients[[2, 5, 6, 7]] == 0).all()
+        assert np.isnan(gradients[[1, 3, 4]]).all()
         if options == "plain":
-            assert np.isfinite(found[0]).all()
+            assert np.isfinite(gradients[0]).all()
 
     @pytest.mark.parametrize("shape", [(40, 2), (5, 30), (5, 90), (1, 3, 9)], ids=str)
     def test_a_probability_near_one_keeps_its_digits(shape: tuple[int, ...]) -> None:
-        own = Losses(shape, "none", ignored=-1)
-        own.target[:] = 1
+        step = Losses(shape, "none", ignored=-1)
+        step.target[:] = 1
         for apart in (3, 20, 60, 87):
-            own.x[:] = -apart
-            own.x[:, 1] = 0
-            own.x[:, 0] -= np.linspace(0, 1, shape[0]).reshape(-1, *(1,) * (len(shape) - 2))
-            own.forward()
-            own.backward(1.0)
-            own.assert_right(1.0, exact=1e-5)  # as exact as a power is
+            step.x[:] = -apart
+            step.x[:, 1] = 0
+            step.x[:, 0] -= np.linspace(0, 1, shape[0]).reshape(-1, *(1,) * (len(shape) - 2))
+            step.forward()
+            step.backward(1.0)
+            step.assert_right(1.0, exact=1e-5)  # as exact as a power is
 
     def test_the_largest_numbers() -> None:
-        own = Losses((33, 7), "none", smoothing=0.1)
-        own.x[:16] *= 3e37
-        own.x[16:] = np.float32(3e38)
-        own.x[16:, 2] = -3e38
-        own.forward()
-        own.backward(1.0)
-        own.assert_right(1.0)
+        step = Losses((33, 7), "none", smoothing=0.1)
+        step.x[:16] *= 3e37
+        step.x[16:] = np.float32(3e38)
+        step.x[16:, 2] = -3e38
+        step.forward()
+        step.backward(1.0)
+        step.assert_right(1.0)
 
     def test_where_nothing_counts_a_mean_is_none() -> None:
         for options in (PLAIN, ALL):
-            own = Losses((5, 9), **options)
-            own.target[:] = [1, -3, 9, 1 << 40, 1]
-            own.forward()
-            assert np.isnan(own.loss)
-            own.backward(1.0)
-            assert (own.out == 0).all()
+            step = Losses((5, 9), **options)
+            step.target[:] = [1, -3, 9, 1 << 40, 1]
+            step.forward()
+            assert np.isnan(step.loss)
+            step.backward(1.0)
+            assert (step.out == 0).all()
 
     # PyTorch.
 
@@ -332,9 +340,9 @@ if MODE == "interpret":
         """Both forward and backward, with the same bits; another size is another kind."""
         first: list[Any] = []
         slow = torch_ahead.make_plain_function.__globals__["call_plain"]
-        for own in (torch_ahead._step, torch_ahead._step_grad):
-            monkeypatch.setitem(own.__globals__, "_call", lambda *given: first.append(given[0]) or slow(*given))  # fmt: skip
-            own.cache.forget()
+        for function in (torch_ahead._step, torch_ahead._step_grad):
+            monkeypatch.setitem(function.__globals__, "_call", lambda *arguments: first.append(arguments[0]) or slow(*arguments))  # fmt: skip
+            function.cache.forget()
 
         def step(rows: int) -> Any:
             torch.manual_seed(rows)
@@ -353,7 +361,10 @@ if MODE == "interpret":
         @np.errstate(all="ignore")
         def steps_in_turn() -> None:
             once, again = step(2), step(2)
-            assert [own.name for own in first] == ["CrossEntropyStep", "CrossEntropyStepGrad"]
+            assert [operator.name for operator in first] == [
+                "CrossEntropyStep",
+                "CrossEntropyStepGrad",
+            ]
             assert all(torch.equal(one, other) for one, other in zip(once, again, strict=True))
             step(3)
             assert len(first) == 4
@@ -419,7 +430,7 @@ if MODE == "compile":
     @pytest.mark.parametrize(
         ("dtype", "shape"), [(BFLOAT16, (128, 1000)), (FLOAT, (2, 19, 713, 713)), (BFLOAT16, (2100, 4096))], ids=str
     )  # fmt: skip
-    @pytest.mark.parametrize("operator", [STEP, STEP_GRAD], ids=lambda own: own.name)
+    @pytest.mark.parametrize("operator", [STEP, STEP_GRAD], ids=lambda operator: operator.name)
     def test_logits_are_read_once_and_held(
         operator: Any, dtype: DType, shape: tuple[int, ...]
     ) -> None:
@@ -438,8 +449,8 @@ if MODE == "compile":
             plan = operator.plan(call)
         addresses = [1 << power for power in range(30, 30 + len(plan.operands))]
         assert gpu.prepare(plan)(addresses, 0) == 0
-        texts = [own.binary.asm["ptx"] for own in variants._known.values()]
-        (code,) = (own for own in texts if "entry cross_entropy_step" in own)
+        texts = [kernel.binary.asm["ptx"] for kernel in variants._known.values()]
+        (code,) = (text for text in texts if "entry cross_entropy_step" in text)
         assert ".local" not in code
         tile = steps._rows(dtype.itemsize, classes) if rows else steps._images(classes, shape[-1] ** 2, False, False)  # fmt: skip
         each = 16 // dtype.itemsize if rows else 1
@@ -449,6 +460,6 @@ if MODE == "compile":
         most = tile.held * tile.lanes * tile.positions // threads
         width = {2: ".b16", 4: ".b32", 16: ".v4.b32"}[each * dtype.itemsize]
         for word in ("ld.global", "st.global"):
-            found = [line for line in code.splitlines() if word in line and width in line]
+            lines = [line for line in code.splitlines() if word in line and width in line]
             # With those for targets, sums and what is expected.
-            assert held <= len(found) <= most + 12
+            assert held <= len(lines) <= most + 12

@@ -128,8 +128,8 @@ def test_what_programs_rely_on(include, name, standard):
 
 def declarations(text):
     """The functions of a header, on one line each."""
-    found = re.findall(r"ACL_FUNC_VISIBILITY ([^#;]*?\));", re.sub(r"\s+", " ", text))
-    return [re.sub(r"\( ", "(", function) for function in found]
+    functions = re.findall(r"ACL_FUNC_VISIBILITY ([^#;]*?\));", re.sub(r"\s+", " ", text))
+    return [re.sub(r"\( ", "(", function) for function in functions]
 
 
 @pytest.mark.parametrize("operator", openaclnn.registry(), ids=lambda o: o.name)
@@ -161,7 +161,9 @@ def test_no_operator_is_named_in_the_package():
     for path in Path(glue.__file__).parent.iterdir():
         if path.suffix in (".py", ".c"):
             text = path.read_text().lower()
-            found = [name for name in names if name in text]
+            candidates = [name for name in names if name in text]
             assert not [
-                name for name in found if re.search(rf"((?<![a-z])|aclnn){name}(?![a-z])", text)
+                name
+                for name in candidates
+                if re.search(rf"((?<![a-z])|aclnn){name}(?![a-z])", text)
             ], path

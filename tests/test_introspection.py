@@ -70,23 +70,23 @@ def test_find_operator_says_where_the_known_ones_are_named() -> None:
 def test_explain_a_sound_call() -> None:
     x = np.ones((4, 5), np.float32)
     for way in (openaclnn.elu_backward, "elu_backward", "aclnnEluBackward"):
-        found = openaclnn.explain(way, x, x.T.copy().T)
-        assert found.ok
-        assert len(found.checks) == len(found.operator.checks)
-        assert found.engine in openaclnn.engines.dispatch.ENGINES
-        assert "kernel elu_backward" in str(found)
-        assert "engine" in str(found)
+        explanation = openaclnn.explain(way, x, x.T.copy().T)
+        assert explanation.ok
+        assert len(explanation.checks) == len(explanation.operator.checks)
+        assert explanation.engine in openaclnn.engines.dispatch.ENGINES
+        assert "kernel elu_backward" in str(explanation)
+        assert "engine" in str(explanation)
 
 
 def test_explain_names_the_broken_rule() -> None:
     x = np.ones((4, 5), np.float32)
-    found = openaclnn.explain(openaclnn.elu_backward, x, x[:, :3], alpha=-1.0, is_result=True)
-    assert not found.ok
-    assert found.error is not None
-    assert found.checks[-1].check.row == "6"
-    assert found.error.parameter == "selfOrResult"
-    assert "FAIL   6" in str(found)
-    assert "more checks not reached" in str(found)
+    explanation = openaclnn.explain(openaclnn.elu_backward, x, x[:, :3], alpha=-1.0, is_result=True)
+    assert not explanation.ok
+    assert explanation.error is not None
+    assert explanation.checks[-1].check.row == "6"
+    assert explanation.error.parameter == "selfOrResult"
+    assert "FAIL   6" in str(explanation)
+    assert "more checks not reached" in str(explanation)
 
 
 def test_explain_bad_types_empty_tensors_and_products() -> None:
@@ -123,9 +123,9 @@ def test_errors_carry_their_parts_and_pickle() -> None:
 def test_choosing_an_engine_by_name() -> None:
     x = np.ones(3, np.float32)
     with openaclnn.use_engine("numpy"):
-        found = openaclnn.explain(openaclnn.elu_backward, x, x)
-    assert found.engine == "numpy"
-    assert found.reasons == ("numpy: serves it, asked for by name",)
+        explanation = openaclnn.explain(openaclnn.elu_backward, x, x)
+    assert explanation.engine == "numpy"
+    assert explanation.reasons == ("numpy: serves it, asked for by name",)
     with pytest.raises(ValueError, match=r"known engines: .*numpy"), openaclnn.use_engine("abacus"):
         pass
 

@@ -36,11 +36,11 @@ names = pytest.mark.parametrize("operator", OPERATORS, ids=lambda op: op.python_
 dtypes = pytest.mark.parametrize("dtype", FLOATS, ids=str)
 
 
-def through_phases(operator: Operator, given: dict[str, Any], outputs: list[Any]) -> int:
+def through_phases(operator: Operator, arguments: dict[str, Any], outputs: list[Any]) -> int:
     """Both phases with these outputs; the first status that is not 0."""
     places, values = iter(outputs), []
     for parameter in operator.parameters:
-        value = given.get(parameter.python_name, parameter.default)
+        value = arguments.get(parameter.python_name, parameter.default)
         if parameter.kind is Kind.OUTPUT:
             value = next(places)
         elif parameter.kind is Kind.INT64 and isinstance(value, str):
@@ -59,39 +59,39 @@ def test_repeated_calls_have_the_same_bits_by_every_way(operator: Operator, dtyp
     known: dict[int, Any] = {}
     for _ in range(2):
         cases = cases_to_compile(operator, np.random.default_rng(3), dtype)
-        for number, given in enumerate(cases):
-            first = plain(operator)(**given)
+        for number, arguments in enumerate(cases):
+            first = plain(operator)(**arguments)
             if number not in known:
-                assert_matches_oracle(operator, given, first)
+                assert_matches_oracle(operator, arguments, first)
             assert_same_bits(first, known.setdefault(number, first))
             for _ in range(2):
-                assert_same_bits(plain(operator)(**given), first)
-            tensors = {name: to_torch(value) for name, value in given.items()}
+                assert_same_bits(plain(operator)(**arguments), first)
+            tensors = {name: to_torch(value) for name, value in arguments.items()}
             theirs = each(plain(operator)(**tensors))
-            for own, other in zip(theirs, each(first), strict=True):
-                np.testing.assert_array_equal(own.double().numpy(), other.astype(np.float64))
+            for tensor, other in zip(theirs, each(first), strict=True):
+                np.testing.assert_array_equal(tensor.double().numpy(), other.astype(np.float64))
 
 
 @several
 @dtypes
 @pytest.mark.in_turns
 def test_both_phases_write_all_that_is_computed(operator: Operator, dtype: DType) -> None:
-    for given in cases_to_compile(operator, np.random.default_rng(5), dtype):
-        expected = plain(operator)(**given)
+    for arguments in cases_to_compile(operator, np.random.default_rng(5), dtype):
+        expected = plain(operator)(**arguments)
         for _ in range(2):
-            outputs = list(places_for(operator, given))
-            assert through_phases(operator, given, outputs) == 0
-            for own, known in zip(outputs, expected, strict=True):
+            outputs = list(places_for(operator, arguments))
+            assert through_phases(operator, arguments, outputs) == 0
+            for output, known in zip(outputs, expected, strict=True):
                 if known is None:
-                    assert np.isnan(own.astype(np.float32)).all()
+                    assert np.isnan(output.astype(np.float32)).all()
                 else:
-                    assert own.tobytes() == known.tobytes()
+                    assert output.tobytes() == known.tobytes()
 
 
 @several
 def test_results_are_named_and_pickle(operator: Operator) -> None:
-    given = operator.samples[0].arrays()
-    results = plain(operator)(**given)
+    arguments = operator.samples[0].arrays()
+    results = plain(operator)(**arguments)
     assert type(results) is operator.result_type
     assert type(results) is getattr(openaclnn, type(results).__name__)
     assert results._fields == tuple(parameter.field for parameter in operator.outputs)
@@ -103,27 +103,27 @@ def test_results_are_named_and_pickle(operator: Operator) -> None:
 
 @several
 def test_some_outputs_may_be_given(operator: Operator) -> None:
-    given = operator.samples[0].arrays()
-    expected = plain(operator)(**given)
-    outputs = list(places_for(operator, given))
+    arguments = operator.samples[0].arrays()
+    expected = plain(operator)(**arguments)
+    outputs = list(places_for(operator, arguments))
     for number in range(len(outputs)):
         out = [None] * len(outputs)
         out[number] = outputs[number]
         for form in (tuple(out), out):
-            results = plain(operator)(**given, out=form)
+            results = plain(operator)(**arguments, out=form)
             assert results[number] is outputs[number]
-            for own, known in zip(results, expected, strict=True):
+            for result, known in zip(results, expected, strict=True):
                 if known is not None:
-                    assert own.tobytes() == known.tobytes()
+                    assert result.tobytes() == known.tobytes()
 
 
 @several
 def test_outputs_that_do_not_fit_are_refused(operator: Operator) -> None:
-    given = operator.samples[0].arrays()
-    outputs = list(places_for(operator, given))
+    arguments = operator.samples[0].arrays()
+    outputs = list(places_for(operator, arguments))
     for wrong in (outputs[0], outputs[:1], (*outputs, None), 3, "out"):
         with pytest.raises(openaclnn.AclnnError, match="out") as caught:
-            plain(operator)(**given, out=wrong)
+            plain(operator)(**arguments, out=wrong)
         assert caught.value.parameter == "out"
         assert caught.value.status == 161002
     for number, parameter in enumerate(operator.outputs):
@@ -133,12 +133,12 @@ def test_outputs_that_do_not_fit_are_refused(operator: Operator) -> None:
             out = [None] * len(outputs)
             out[number] = wrong
             with pytest.raises(openaclnn.AclnnError) as caught:
-                plain(operator)(**given, out=out)
+                plain(operator)(**arguments, out=out)
             assert caught.value.parameter == parameter.name
     frozen = outputs[0].copy()
     frozen.flags.writeable = False
     with pytest.raises(openaclnn.AclnnError, match="writable"):
-        plain(operator)(**given, out=(frozen, *[None] * (len(outputs) - 1)))
+        plain(operator)(**arguments, out=(frozen, *[None] * (len(outputs) - 1)))
 
 
 def test_outputs_over_each_other_or_over_an_input_are_refused() -> None:
@@ -151,8 +151,8 @@ def test_outputs_over_each_other_or_over_an_input_are_refused() -> None:
     with pytest.raises(openaclnn.AclnnError, match="overlap"):
         openaclnn.cross_entropy_loss(x, target, out=(None, x, None, None))
     operator = openaclnn.find_operator("nll_loss")
-    given = {"self": x, "target": target, "weight": weight}
-    assert through_phases(operator, given, [one, one]) == 161002
+    arguments = {"self": x, "target": target, "weight": weight}
+    assert through_phases(operator, arguments, [one, one]) == 161002
     assert "totalWeightOut" in aclnn.aclGetRecentErrMsg()
 
 
@@ -167,8 +167,8 @@ def test_targets_out_of_range() -> None:
             loss(np.array([0, 77, 2]))
     out, total = np.zeros(3, np.float32), np.zeros(1, np.float32)
     operator = openaclnn.find_operator("nll_loss")
-    given = {"self": x, "target": np.array([0, -5, 2]), "weight": weight, "reduction": "none"}
-    assert through_phases(operator, given, [out, total]) == 0
+    arguments = {"self": x, "target": np.array([0, -5, 2]), "weight": weight, "reduction": "none"}
+    assert through_phases(operator, arguments, [out, total]) == 0
     assert (out.tolist(), total.tolist()) == ([1, 0, 1], [2])
 
 
@@ -178,12 +178,12 @@ def test_nothing_counts(dtype: DType) -> None:
     x, target = np.ones((3, 4), dtype.numpy), np.full(3, -100)
     weight = np.ones(4, dtype.numpy)
     for reduction, expected in (("mean", np.nan), ("sum", 0.0), ("none", [0.0] * 3)):
-        found = openaclnn.nll_loss(x, target, weight, reduction=reduction)
-        np.testing.assert_array_equal(found.out.astype(np.float32), expected)
-        assert found.total_weight == 0
-        found = openaclnn.cross_entropy_loss(x, target, reduction=reduction)
-        np.testing.assert_array_equal(found.loss.astype(np.float32), expected)
-        assert np.isfinite(found.log_prob.astype(np.float32)).all()
+        result = openaclnn.nll_loss(x, target, weight, reduction=reduction)
+        np.testing.assert_array_equal(result.out.astype(np.float32), expected)
+        assert result.total_weight == 0
+        result = openaclnn.cross_entropy_loss(x, target, reduction=reduction)
+        np.testing.assert_array_equal(result.loss.astype(np.float32), expected)
+        assert np.isfinite(result.log_prob.astype(np.float32)).all()
         for empty in (x[:0], target[:0]), (x[:0].reshape(0, 4), target[:0]):
             none = openaclnn.nll_loss(*empty, weight, reduction=reduction)
             expected_of_none = [] if reduction == "none" else expected
@@ -199,24 +199,29 @@ def test_one_row_that_does_not_count(engine: str, product: str) -> None:
     operator = openaclnn.find_operator("nll_loss")
     x, weight = np.float32([-0.75, -1.5]), np.float32([1, 0.1])
     for reduction, expected in (("mean", np.nan), ("sum", 0.0), ("none", 0.0)):
-        given = {"self": x, "target": np.int64(-100), "weight": weight, "reduction": reduction}
-        for found in (
-            openaclnn.nll_loss(**given, product=product),
-            operator.oracle(**given, product=product),
+        arguments = {"self": x, "target": np.int64(-100), "weight": weight, "reduction": reduction}
+        for result in (
+            openaclnn.nll_loss(**arguments, product=product),
+            operator.oracle(**arguments, product=product),
         ):
-            np.testing.assert_array_equal(found.out, expected)
-            assert found.total_weight == 0
+            np.testing.assert_array_equal(result.out, expected)
+            assert result.total_weight == 0
 
 
 def test_pixels_without_classes_have_no_loss() -> None:
     x, target = np.zeros((1, 0, 2, 2), np.float32), np.zeros((1, 2, 2), np.int64)
-    found = openaclnn.nll_loss2d(x, target, np.zeros(0, np.float32), reduction="none")
-    np.testing.assert_array_equal(found.out, np.zeros((1, 2, 2)))
-    assert found.total_weight == 0
+    result = openaclnn.nll_loss2d(x, target, np.zeros(0, np.float32), reduction="none")
+    np.testing.assert_array_equal(result.out, np.zeros((1, 2, 2)))
+    assert result.total_weight == 0
     out, total = np.full((1, 2, 2), 7, np.float32), np.float32([7])
     operator = openaclnn.find_operator("nll_loss2d")
-    given = {"self": x, "target": target, "weight": np.zeros(0, np.float32), "reduction": "none"}
-    assert through_phases(operator, given, [out, total]) == 0
+    arguments = {
+        "self": x,
+        "target": target,
+        "weight": np.zeros(0, np.float32),
+        "reduction": "none",
+    }
+    assert through_phases(operator, arguments, [out, total]) == 0
     assert total == 0
     assert (out == 7).all()
 
@@ -225,24 +230,24 @@ def test_pixels_without_classes_have_no_loss() -> None:
 def test_what_no_rows_do_not_compute_is_none(reduction: str) -> None:
     for rows in (2, 0):
         x, target = np.zeros((rows, 3), np.float32), np.zeros(rows, np.int64)
-        found = openaclnn.cross_entropy_loss(x, target, reduction=reduction)
-        assert [own is None for own in found] == [False, False, True, True]
-        found = openaclnn.cross_entropy_loss(x, target, reduction=reduction, return_zloss=True)
-        assert all(own is not None for own in found)
-        assert found.lse_for_zloss.shape == (rows,)
+        results = openaclnn.cross_entropy_loss(x, target, reduction=reduction)
+        assert [output is None for output in results] == [False, False, True, True]
+        results = openaclnn.cross_entropy_loss(x, target, reduction=reduction, return_zloss=True)
+        assert all(output is not None for output in results)
+        assert results.lse_for_zloss.shape == (rows,)
         zloss = np.zeros(rows if reduction == "none" else (), np.float32)
         out = (None, None, zloss, None)
-        found = openaclnn.cross_entropy_loss(x, target, reduction=reduction, out=out)
-        assert found.zloss is zloss
-        assert found.lse_for_zloss is None
+        results = openaclnn.cross_entropy_loss(x, target, reduction=reduction, out=out)
+        assert results.zloss is zloss
+        assert results.lse_for_zloss is None
 
 
 def test_confident_predictions_keep_their_digits() -> None:
     logits = np.float32([[0, -30], [0, -80], [25, 0]])
-    found = openaclnn.cross_entropy_loss(logits, np.array([0, 0, 0]), reduction="none")
+    result = openaclnn.cross_entropy_loss(logits, np.array([0, 0, 0]), reduction="none")
     exact = np.log1p(np.exp(-np.float64([30, 80, 25])))
-    np.testing.assert_allclose(found.loss, exact, rtol=2e-7)
-    np.testing.assert_allclose(found.log_prob[:, 0], -exact, rtol=2e-7)
+    np.testing.assert_allclose(result.loss, exact, rtol=2e-7)
+    np.testing.assert_allclose(result.log_prob[:, 0], -exact, rtol=2e-7)
 
 
 def test_confident_predictions_are_as_exact_as_the_page_says(engine_of_any_width: str) -> None:
@@ -251,8 +256,8 @@ def test_confident_predictions_are_as_exact_as_the_page_says(engine_of_any_width
     x = rng.uniform([20, -60], [26, -20], (20_000, 2)).astype(np.float32)
     x[0] = 32.167526, -32.991802
     exact = np.log1p(np.exp(np.diff(x.astype(np.float64))[:, 0]))
-    found = openaclnn.cross_entropy_loss(x, np.zeros(len(x), np.int64), reduction="none")
-    off = np.abs(found.loss - exact) / np.spacing(exact.astype(np.float32))
+    result = openaclnn.cross_entropy_loss(x, np.zeros(len(x), np.int64), reduction="none")
+    off = np.abs(result.loss - exact) / np.spacing(exact.astype(np.float32))
     assert off.max() <= {"cpu": 66, "numpy": 0.501}[engine_of_any_width]
 
 
@@ -287,19 +292,19 @@ def test_only_the_default_profile_has_a_z_loss() -> None:
     options = {"return_zloss": True, "lse_square_scale_for_zloss": 0.5}
     plain_loss = openaclnn.cross_entropy_loss(x, target).loss
     operator = openaclnn.find_operator("cross_entropy_loss")
-    for product in (own for own in PRODUCTS if operator.supported_on(own)):
-        found = openaclnn.cross_entropy_loss(x, target, **options, product=product.tag)
-        assert (found.zloss is None) == (not product.is_default)
-        assert (found.loss == plain_loss) == (not product.is_default)
+    for product in (product for product in PRODUCTS if operator.supported_on(product)):
+        result = openaclnn.cross_entropy_loss(x, target, **options, product=product.tag)
+        assert (result.zloss is None) == (not product.is_default)
+        assert (result.loss == plain_loss) == (not product.is_default)
 
 
 def test_in_place_work() -> None:
     x = np.float32([[-1, 2], [0, -3]])
     expected = openaclnn.elu(x, alpha=2.0)
-    for given in (x.copy(), x.copy().T, np.repeat(x, 2, 1)[:, ::2]):
-        known = expected.T if given.strides == x.T.strides else expected
-        assert openaclnn.inplace_elu(given, alpha=2.0) is given
-        np.testing.assert_array_equal(given, known)
+    for array in (x.copy(), x.copy().T, np.repeat(x, 2, 1)[:, ::2]):
+        known = expected.T if array.strides == x.T.strides else expected
+        assert openaclnn.inplace_elu(array, alpha=2.0) is array
+        np.testing.assert_array_equal(array, known)
     tensor = torch.tensor(x)
     version = tensor._version
     assert openaclnn.inplace_elu(tensor, alpha=2.0) is tensor
@@ -325,11 +330,11 @@ def test_a_repeatable_executor_with_several_outputs() -> None:
     for _ in range(2):
         assert aclnn.aclnnCrossEntropyLoss(None, 0, executor, None) == 0
         assert acl.aclrtSynchronizeStream(None) == 0
-        found = openaclnn.cross_entropy_loss(
+        expected = openaclnn.cross_entropy_loss(
             x, target, reduction="sum", lse_square_scale_for_zloss=0.5, return_zloss=True
         )
-        for own, known in zip((loss, log_prob, zloss, lse), found, strict=True):
-            np.testing.assert_array_equal(own, known.reshape(-1))
+        for output, known in zip((loss, log_prob, zloss, lse), expected, strict=True):
+            np.testing.assert_array_equal(output, known.reshape(-1))
         x += 1
     assert aclnn.aclDestroyAclOpExecutor(executor) == 0
 
@@ -350,8 +355,8 @@ def test_sums_have_one_order_whatever_the_size(dtype: DType, count: int) -> None
     total = sums[:, 0].sum()
     for reduction, exact in (("sum", total), ("mean", total / count)):
         with openaclnn.use_engine("cpu"):
-            own = openaclnn.smooth_l1_loss(x, y, reduction=reduction)
-        assert_same_bits(np.asarray(own), np.float32(exact).astype(dtype.numpy)[()])
+            actual = openaclnn.smooth_l1_loss(x, y, reduction=reduction)
+        assert_same_bits(np.asarray(actual), np.float32(exact).astype(dtype.numpy)[()])
 
 
 @dtypes
@@ -361,21 +366,21 @@ def test_likelihoods_have_one_order_whatever_the_threads(dtype: DType) -> None:
     target = rng.integers(0, 5, (2, 100, 201))
     weight = (0.5 + rng.random(5)).astype(dtype.numpy)
     before = openaclnn.get_num_threads()
-    found = set()
+    seen = set()
     try:
         for threads in (1, 2, 3, 5):
             openaclnn.set_num_threads(threads)
-            for given in (x, x.transpose(0, 1, 3, 2).copy().transpose(0, 1, 3, 2)):
-                losses = openaclnn.nll_loss2d(given, target, weight)
+            for images in (x, x.transpose(0, 1, 3, 2).copy().transpose(0, 1, 3, 2)):
+                losses = openaclnn.nll_loss2d(images, target, weight)
                 assert_matches_oracle(
                     openaclnn.find_operator("nll_loss2d"),
-                    {"self": given, "target": target, "weight": weight},
+                    {"self": images, "target": target, "weight": weight},
                     losses,
                 )
-                found.add((given is x, b"".join(own.tobytes() for own in losses)))
+                seen.add((images is x, b"".join(loss.tobytes() for loss in losses)))
     finally:
         openaclnn.set_num_threads(before)
-    assert len(found) == 2
+    assert len(seen) == 2
 
 
 @dtypes
@@ -394,44 +399,44 @@ def test_logits_that_are_no_numbers(engine_of_any_width: str, dtype: DType) -> N
         # A row of which each number is there once but for the last.
         x = np.concatenate([rows, np.repeat(rows[:, 2:], wide, axis=1)], axis=1)
         for place in range(3):
-            given = {
+            arguments = {
                 "input": x, "target": np.full(len(x), place), "reduction": "none", "return_zloss": True,
                 "lse_square_scale_for_zloss": 0.5,
             }  # fmt: skip
-            found, exact = (
-                getattr(openaclnn, operator.python_name)(**given),
-                operator.oracle(**given),
+            results, exact = (
+                getattr(openaclnn, operator.python_name)(**arguments),
+                operator.oracle(**arguments),
             )
-            for own, known in zip(found, exact, strict=True):
+            for output, known in zip(results, exact, strict=True):
                 with np.errstate(all="ignore"):
                     rounded = known.astype(np.float32).astype(dtype.numpy).astype(np.float64)
-                np.testing.assert_allclose(own.astype(np.float64), rounded, rtol=2e-2)
+                np.testing.assert_allclose(output.astype(np.float64), rounded, rtol=2e-2)
 
 
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
 def test_an_infinite_smoothed_loss_is_infinite(engine: str, reduction: str) -> None:
     """A z-loss that has no factor is nothing beside it."""
-    given = {
+    arguments = {
         "input": np.float32([[0, -np.inf]]), "target": np.array([0]), "reduction": reduction,
         "label_smoothing": 0.1,
     }  # fmt: skip
-    found = openaclnn.cross_entropy_loss(**given, return_zloss=True)
-    assert found.loss == np.inf
-    assert found.zloss == 0
-    assert openaclnn.cross_entropy_loss(**given).loss == np.inf
+    result = openaclnn.cross_entropy_loss(**arguments, return_zloss=True)
+    assert result.loss == np.inf
+    assert result.zloss == 0
+    assert openaclnn.cross_entropy_loss(**arguments).loss == np.inf
 
 
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
 def test_a_z_loss_without_a_factor_is_nothing(engine: str, reduction: str) -> None:
     """Nothing times an infinite log-sum-exp would be NaN."""
     operator = openaclnn.find_operator("cross_entropy_loss")
-    given = {
+    arguments = {
         "input": np.float32([[np.inf, 0]]), "target": np.array([0]), "reduction": reduction,
         "return_zloss": True,
     }  # fmt: skip
-    for found in (openaclnn.cross_entropy_loss(**given), operator.oracle(**given)):
-        assert found.zloss == 0
-        assert np.isinf(found.lse_for_zloss)
+    for result in (openaclnn.cross_entropy_loss(**arguments), operator.oracle(**arguments)):
+        assert result.zloss == 0
+        assert np.isinf(result.lse_for_zloss)
 
 
 @dtypes
@@ -446,8 +451,8 @@ def test_classes_far_from_the_others_are_smoothed(
         assert_near_oracle(operator, case, openaclnn.cross_entropy_loss(**case).loss)
         for row, reduction in reduced(number, dtype):
             one = {name: case[name][row : row + 1] for name in ("input", "target")}
-            given = case | one | {"reduction": reduction}
-            assert_near_oracle(operator, given, openaclnn.cross_entropy_loss(**given).loss)
+            arguments = case | one | {"reduction": reduction}
+            assert_near_oracle(operator, arguments, openaclnn.cross_entropy_loss(**arguments).loss)
 
 
 def test_smoothing_of_infinite_logits(engine: str) -> None:

@@ -27,9 +27,9 @@ def drawn(rows: int, classes: int) -> dict[str, Any]:
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
 def test_pytorch_agrees(engine: str, reduction: str) -> None:
     for rows, classes in ((1, 1), (7, 5), (40, 33), (3, 300)):
-        given = drawn(rows, classes) | {"reduction": reduction}
-        loss, mask = call_on(engine, OPERATOR, given)
-        x, target = (torch.from_numpy(given[name]) for name in ("self", "target"))
+        arguments = drawn(rows, classes) | {"reduction": reduction}
+        loss, mask = call_on(engine, OPERATOR, arguments)
+        x, target = (torch.from_numpy(arguments[name]) for name in ("self", "target"))
         forward = torch.ops.aten.multilabel_margin_loss_forward
         number = ("none", "mean", "sum").index(reduction)
         expected, expected_mask = forward(x.double(), target, number)
@@ -42,26 +42,26 @@ def test_what_is_no_class_or_no_number_counts_for_nothing(engine: str) -> None:
     target = np.array([[1, 9, -7, 0, -1], [4, 1, 1, -1, 2]])
     for dtype in FLOATS:
         with np.errstate(over="ignore"):
-            given = {"self": x.astype(dtype.numpy), "target": target, "reduction": "none"}
-        loss, mask = call_on(engine, OPERATOR, given)
-        assert_matches_oracle(OPERATOR, given, (loss, mask))
+            arguments = {"self": x.astype(dtype.numpy), "target": target, "reduction": "none"}
+        loss, mask = call_on(engine, OPERATOR, arguments)
+        assert_matches_oracle(OPERATOR, arguments, (loss, mask))
         np.testing.assert_array_equal(mask, [[1, 1, 0, 0, 0], [0, 1, 0, 0, 1]])
         assert loss[0] == np.inf  # 1 - 1 + Inf
         assert loss[1] == 0
 
 
 def test_a_number_that_is_no_reduction_is_a_sum() -> None:
-    given = drawn(4, 6)
-    expected, _ = openaclnn.multilabel_margin_loss(**given, reduction="sum")
+    arguments = drawn(4, 6)
+    expected, _ = openaclnn.multilabel_margin_loss(**arguments, reduction="sum")
     for number in (2, 3, -4):
         loss, mask = np.empty(1, np.float32), np.empty((4, 6), np.float32)
-        status, size, executor = aclnn.aclnnMultilabelMarginLossGetWorkspaceSize(given["self"], given["target"], number, loss, mask, object(), object())  # fmt: skip
+        status, size, executor = aclnn.aclnnMultilabelMarginLossGetWorkspaceSize(arguments["self"], arguments["target"], number, loss, mask, object(), object())  # fmt: skip
         assert status == 0
         assert size == 0
         assert aclnn.aclnnMultilabelMarginLoss(None, 0, executor, None) == 0
         assert loss[0] == expected
     with pytest.raises(openaclnn.AclnnError, match="reduction"):
-        openaclnn.multilabel_margin_loss(**given, reduction="average")
+        openaclnn.multilabel_margin_loss(**arguments, reduction="average")
 
 
 def test_no_rows_and_no_classes() -> None:
@@ -77,16 +77,16 @@ def test_no_rows_and_no_classes() -> None:
 
 @pytest.mark.parametrize("layout", ["transposed", "sliced", "reversed"])
 def test_layouts_and_threads(engine: str, layout: str) -> None:
-    given = drawn(120, 70)
+    arguments = drawn(120, 70)
     before = openaclnn.get_num_threads()
     try:
         for reduction in ("none", "mean"):
-            moved = {name: laid_out(own, layout)[0] for name, own in given.items()}
+            moved = {name: laid_out(value, layout)[0] for name, value in arguments.items()}
             moved["reduction"] = reduction
-            expected = call_on(engine, OPERATOR, {**given, "reduction": reduction})
+            expected = call_on(engine, OPERATOR, {**arguments, "reduction": reduction})
             for threads in (1, 3):
                 openaclnn.set_num_threads(threads)
-                again = call_on(engine, OPERATOR, {**given, "reduction": reduction})
+                again = call_on(engine, OPERATOR, {**arguments, "reduction": reduction})
                 assert_same_bits(again, expected)
                 assert_matches_oracle(OPERATOR, moved, call_on(engine, OPERATOR, moved))
     finally:

@@ -94,8 +94,8 @@ def test_a_plan_says_where_all_operands_are_dense() -> None:
         (x, x, wide[:, :6], False),
         (x[::-1], x, None, False),
     ]
-    for gradient, given, out, dense in arguments:
-        plan = openaclnn.explain(openaclnn.elu_backward, gradient, given, out=out).plan
+    for gradient, values, out, dense in arguments:
+        plan = openaclnn.explain(openaclnn.elu_backward, gradient, values, out=out).plan
         assert plan is not None
         assert plan.dense is dense
     plan = openaclnn.explain(openaclnn.l1_loss_backward, x[0], x, x).plan
@@ -150,15 +150,17 @@ def test_tensors_in_a_row_are_walked_as_collapsing_finds() -> None:
         shape = tuple(int(size) for size in random.integers(1, 4, random.integers(1, 6)))
         ones = [(), (1,), (1,) * len(shape)]
         sides = [ones[kind] if kind < 3 else shape for kind in random.integers(0, 6, 2)]
-        tensors = [(str(n), Tensor(own, FLOATS[n])) for n, own in enumerate([*sides, shape])]
-        merged, strides, offsets = collapse(shape, [stretched(own, shape) for _, own in tensors])
-        found, operands, dense = _walked("aclnn", tensors, shape)
-        assert found == merged
-        assert [(own.strides, own.offset) for own in operands] == [
+        tensors = [(str(n), Tensor(sizes, FLOATS[n])) for n, sizes in enumerate([*sides, shape])]
+        merged, strides, offsets = collapse(
+            shape, [stretched(tensor, shape) for _, tensor in tensors]
+        )
+        walked, operands, dense = _walked("aclnn", tensors, shape)
+        assert walked == merged
+        assert [(operand.strides, operand.offset) for operand in operands] == [
             *zip(strides, offsets, strict=True)
         ]
-        reach = [(own.low, own.high) for own in operands]
-        assert reach == [extent(own) for _, own in tensors]
+        reach = [(operand.low, operand.high) for operand in operands]
+        assert reach == [extent(tensor) for _, tensor in tensors]
         assert dense == (np.prod(shape) > 1 and sides == [shape, shape])
 
 
@@ -217,8 +219,8 @@ def _places(shape: Any, strides: Any, offsets: Any) -> list[tuple[int, ...]]:
     """Where each operand's element lies, for every index."""
     return [
         tuple(
-            offset + sum(i * step for i, step in zip(index, own, strict=True))
-            for offset, own in zip(offsets, strides, strict=True)
+            offset + sum(i * step for i, step in zip(index, steps, strict=True))
+            for offset, steps in zip(offsets, strides, strict=True)
         )
         for index in itertools.product(*map(range, shape))
     ]

@@ -116,14 +116,14 @@ def test_smooth_l1_tiny_beta_divides() -> None:
 
 def nll(dtype: DType, **options: object) -> np.ndarray:
     target = np.array([[[0, 2], [1, 2]]])
-    given = {
+    arguments = {
         "grad_output": np.array([3.0], dtype.numpy),
         "self": np.zeros((1, 3, 2, 2), dtype.numpy),
         "target": target,
         "weight": np.array([0.5, 1, 2], dtype.numpy),
         "total_weight": np.array([1.5], dtype.numpy),
     } | options
-    return openaclnn.nll_loss2d_backward(**given)
+    return openaclnn.nll_loss2d_backward(**arguments)
 
 
 @dtypes
@@ -185,12 +185,12 @@ def test_nll_stray_target_raises_and_contributes_nothing(stray: int, dtype: DTyp
 
 
 def cross_entropy(dtype: DType, **options: object) -> np.ndarray:
-    given = {
+    arguments = {
         "grad_loss": np.array(2.0, dtype.numpy),
         "log_prob": np.log(np.array([[0.5, 0.25, 0.25], [0.25, 0.5, 0.25]])).astype(dtype.numpy),
         "target": np.array([0, 1]),
     } | options
-    return openaclnn.cross_entropy_loss_grad(**given)
+    return openaclnn.cross_entropy_loss_grad(**arguments)
 
 
 @dtypes
@@ -226,12 +226,12 @@ def test_cross_entropy_infinite_probabilities(dtype: DType) -> None:
 @dtypes
 def test_cross_entropy_infinite_lse_beside_no_probability(dtype: DType) -> None:
     """exp of minus infinity is 0, also at the target: times infinity it is NaN."""
-    given = {
+    arguments = {
         "log_prob": np.array([[-inf, 0.0, 0.0]] * 3, dtype.numpy), "target": np.array([0, 1, -100]),
         "lse_for_zloss": np.full(3, inf, dtype.numpy), "lse_square_scale_for_zloss": 0.5, "reduction": "sum",
     }  # fmt: skip
     for smoothing in (0.0, 0.25):
-        got = cross_entropy(dtype, **given, label_smoothing=smoothing)
+        got = cross_entropy(dtype, **arguments, label_smoothing=smoothing)
         same(got, [[nan, inf, inf], [nan, inf, inf], [nan, nan, nan]])
 
 
@@ -352,7 +352,7 @@ def test_sums_have_one_order_whatever_the_threads() -> None:
     x, y = rng.normal(size=(2, 700_001)).astype(np.float32)
     wide = rng.normal(size=(300, 2001)).astype(np.float32)
     before = openaclnn.get_num_threads()
-    found = set()
+    seen = set()
     try:
         for threads in (1, 2, 3, 5):
             openaclnn.set_num_threads(threads)
@@ -362,10 +362,10 @@ def test_sums_have_one_order_whatever_the_threads() -> None:
                     openaclnn.smooth_l1_loss(x, y),
                     openaclnn.l1_loss(wide[:, ::2], wide[:, 1::2].mean(dtype=np.float32)),
                 )
-                found.add(b"".join(own.tobytes() for own in losses))
+                seen.add(b"".join(loss.tobytes() for loss in losses))
     finally:
         openaclnn.set_num_threads(before)
-    assert len(found) == 1
+    assert len(seen) == 1
 
 
 @pytest.mark.parametrize("name", special_products.CASES)

@@ -127,7 +127,7 @@ def packages() -> list[Path]:
     return sorted(folders - {ROOT / name for name in named})
 
 
-@pytest.mark.parametrize("folder", packages(), ids=lambda own: str(own.relative_to(ROOT)))
+@pytest.mark.parametrize("folder", packages(), ids=lambda path: str(path.relative_to(ROOT)))
 def test_a_package_names_its_files(folder: Path) -> None:
     """In its docstring, which is where a reader begins."""
     text = ast.get_docstring(ast.parse((folder / "__init__.py").read_text())) or ""
@@ -295,8 +295,8 @@ def test_kernels_know_nothing_of_operators_or_calls() -> None:
 
 def test_machine_code_is_written_in_one_language() -> None:
     """llvmlite and its builder are the business of `engines/machine`: everybody else writes in its words."""
-    own = ROOT / "engines" / "machine"
+    machine = ROOT / "engines" / "machine"
     other = re.compile(r"\bbuilder\b|^\s*(?:from|import) llvmlite", re.M)
     for path in ROOT.rglob("*.py"):
-        if own not in path.parents:
+        if machine not in path.parents:
             assert other.findall(path.read_text()) == [], path

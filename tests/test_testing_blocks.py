@@ -60,23 +60,25 @@ def large(operator: Operator, variant: str, **more: Any) -> dict[str, Any]:
     )
 
 
-def whole(found: Any) -> Any:
+def whole(golden: Any) -> Any:
     """Golden values, also those that are computed when they are looked at."""
-    if isinstance(found, Computed):
-        return found[slice(0, math.prod(found.shape))].reshape(found.shape)
-    return found
+    if isinstance(golden, Computed):
+        return golden[slice(0, math.prod(golden.shape))].reshape(golden.shape)
+    return golden
 
 
 @names
 @pytest.mark.in_turns
 def test_blocks_give_what_the_whole_gives(operator: Operator, thread_count: int) -> None:
     for variant in operator.workloads.VARIANTS:
-        given = large(operator, variant)
-        expected = [own for own in each(operator.oracle(**given)) if own is not None]
-        for own, known in zip(oracle_in_chunks(operator, given).values(), expected, strict=True):
-            assert own.shape == known.shape
-            own = whole(own)
-            np.testing.assert_allclose(own, known, rtol=1e-12, atol=0)
+        arguments = large(operator, variant)
+        expected = [output for output in each(operator.oracle(**arguments)) if output is not None]
+        for output, known in zip(
+            oracle_in_chunks(operator, arguments).values(), expected, strict=True
+        ):
+            assert output.shape == known.shape
+            output = whole(output)
+            np.testing.assert_allclose(output, known, rtol=1e-12, atol=0)
 
 
 @pytest.mark.parametrize("reduction", ["none", "sum", "mean"])
@@ -86,12 +88,12 @@ def test_blocks_give_what_the_whole_gives(operator: Operator, thread_count: int)
 def test_stretched_tensors_in_blocks(name: str, reduction: str, thread_count: int) -> None:
     rng = np.random.default_rng(1)
     operator = find_operator(name)
-    given = {"self": rng.normal(size=(5, 1, 501)), "target": rng.normal(size=(73, 1))}
+    tensors = {"self": rng.normal(size=(5, 1, 501)), "target": rng.normal(size=(73, 1))}
     if name.endswith("backward"):
-        given[operator.parameters[0].python_name] = rng.normal(size=(1,))
-    arguments = {n: v.astype(np.float32) for n, v in given.items()} | {"reduction": reduction}
-    [own] = oracle_in_chunks(operator, arguments).values()
-    np.testing.assert_allclose(whole(own), operator.oracle(**arguments), rtol=1e-12, atol=1e-18)
+        tensors[operator.parameters[0].python_name] = rng.normal(size=(1,))
+    arguments = {n: v.astype(np.float32) for n, v in tensors.items()} | {"reduction": reduction}
+    [golden] = oracle_in_chunks(operator, arguments).values()
+    np.testing.assert_allclose(whole(golden), operator.oracle(**arguments), rtol=1e-12, atol=1e-18)
 
 
 @pytest.mark.parametrize("through", ["two-phase", "plain"])
@@ -109,30 +111,32 @@ def test_golden_values_of_elements_are_computed_late(through: str) -> None:
 def test_rows_of_a_block_are_those_of_a_row_alone(thread_count: int) -> None:
     """The references of cross entropy cut the rows themselves, and a row knows nothing of its block."""
     operator = find_operator("cross_entropy_loss_grad")
-    given = large(operator, "none", label_smoothing=0.2)
-    given["weight"] = np.linspace(-1, 2, 111, dtype=np.float32)
-    found = operator.oracle(**given)
-    assert found.size > 2 << 15
+    arguments = large(operator, "none", label_smoothing=0.2)
+    arguments["weight"] = np.linspace(-1, 2, 111, dtype=np.float32)
+    golden = operator.oracle(**arguments)
+    assert golden.size > 2 << 15
     for row in (0, 294, 295, 296, 699):
-        one = {n: given[n][row : row + 1] for n in ("grad_loss", "log_prob", "target")}
-        np.testing.assert_array_equal(found[row], operator.oracle(**given | one)[0])
-    weights = given["weight"].astype(np.float64)[given["target"][given["target"] >= 0]].sum()
-    single = given | {"grad_loss": np.ones((), np.float32)}
+        one = {n: arguments[n][row : row + 1] for n in ("grad_loss", "log_prob", "target")}
+        np.testing.assert_array_equal(golden[row], operator.oracle(**arguments | one)[0])
+    weights = (
+        arguments["weight"].astype(np.float64)[arguments["target"][arguments["target"] >= 0]].sum()
+    )
+    single = arguments | {"grad_loss": np.ones((), np.float32)}
     total, mean = (operator.oracle(**single | {"reduction": r}) for r in ("sum", "mean"))
     np.testing.assert_allclose(mean, total / weights, rtol=1e-12, atol=1e-18)
 
 
 def test_the_oracle_copies_nothing_and_changes_nothing() -> None:
     for operator in OPERATORS:
-        given = large(operator, next(iter(operator.workloads.VARIANTS)))
-        arrays = {name: value for name, value in given.items() if isinstance(value, np.ndarray)}
+        arguments = large(operator, next(iter(operator.workloads.VARIANTS)))
+        arrays = {name: value for name, value in arguments.items() if isinstance(value, np.ndarray)}
         before = {name: array.tobytes() for name, array in arrays.items()}
-        seen = operator.reference_arguments(copied=False, **given)
+        seen = operator.reference_arguments(copied=False, **arguments)
         assert all(seen[name] is array for name, array in arrays.items())
-        copies = operator.reference_arguments(**given)
+        copies = operator.reference_arguments(**arguments)
         assert not any(np.shares_memory(copies[name], array) for name, array in arrays.items())
-        results = [own for own in each(operator.oracle(**given)) if own is not None]
-        assert not any(np.shares_memory(own, a) for own in results for a in arrays.values())
+        results = [result for result in each(operator.oracle(**arguments)) if result is not None]
+        assert not any(np.shares_memory(result, a) for result in results for a in arrays.values())
         assert before == {name: array.tobytes() for name, array in arrays.items()}
 
 
@@ -146,9 +150,9 @@ def test_data_and_verdicts_do_not_depend_on_threads(dtype: DType) -> None:
         golden = one.astype(np.float64)
         golden[1, ::1000] *= 1.5
         golden[2, 5] = np.nan
-        found = compare(one, golden)
-        assert [bad.position for bad in found.first_bad][:2] == [(1, 0), (1, 1000)]
-        seen.append((one.tobytes(), str(found.as_dict())))
+        comparison = compare(one, golden)
+        assert [bad.position for bad in comparison.first_bad][:2] == [(1, 0), (1, 1000)]
+        seen.append((one.tobytes(), str(comparison.as_dict())))
     threads._chosen[:] = before
     assert seen[0] == seen[1] == seen[2]
 
@@ -163,8 +167,8 @@ def test_chunks_differ_from_each_other() -> None:
 def test_sums_over_many_blocks_are_exact_enough() -> None:
     """Means of three million elements, in a fixed order, as NumPy's long double has them."""
     golden = np.random.default_rng(0).normal(size=3_000_000) * np.logspace(-6, 6, 3_000_000)
-    found = compare(golden.astype(np.float32), golden).figures
-    assert found is not None
+    figures = compare(golden.astype(np.float32), golden).figures
+    assert figures is not None
     error = np.abs(golden.astype(np.float32) - golden).astype(np.longdouble)
     size = np.abs(golden).astype(np.longdouble)
     for name, known in (
@@ -172,7 +176,7 @@ def test_sums_over_many_blocks_are_exact_enough() -> None:
         ("mean_relative_error", (error / size).mean()), ("max_absolute_error", error.max()),
         ("root_mean_square_error", np.sqrt((error * error).mean())),
     ):  # fmt: skip
-        assert abs(found[name] - float(known)) <= 1e-13 * float(known), name
+        assert abs(figures[name] - float(known)) <= 1e-13 * float(known), name
 
 
 # Levels.
@@ -265,9 +269,9 @@ HUGE = (3_500_000, 1000)
 def test_a_case_beyond_the_budget_is_skipped(tmp_path: Path, capsys: Any) -> None:
     path = write_list(tmp_path / "l.json", (40, 50), HUGE, (3, 2))
     for count in (1, 2):
-        found = list(run_cases(read_cases(path), jobs=count, memory=10**8))
-        assert [result.verdict for result in found] == ["passed", "skipped", "passed"]
-        assert found[1].why == "not enough memory: about 42.0 GB are needed, 0.1 GB allowed"
+        results = list(run_cases(read_cases(path), jobs=count, memory=10**8))
+        assert [result.verdict for result in results] == ["passed", "skipped", "passed"]
+        assert results[1].why == "not enough memory: about 42.0 GB are needed, 0.1 GB allowed"
     assert main(["cases", str(path), "--memory", "1e-8"]) in (0, 3)
     assert "3 skipped" in capsys.readouterr().out
     with pytest.raises(ValueError, match="memory: expected"):
@@ -320,7 +324,7 @@ def test_processes_share_one_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     cases = list(read_cases(write_list(tmp_path / "l.json", *shapes)))
     need = memory_of(cases[20])
     settings = pipeline.Settings(memory=int(1.5 * need))
-    given: list[tuple[int, Future[Any]]] = []
+    submitted: list[tuple[int, Future[Any]]] = []
 
     class Pool:
         """Does what it is given only when it is asked for it: the most that could be in work."""
@@ -337,12 +341,12 @@ def test_processes_share_one_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPa
                         self.set_result(function(bundle, settings, share))
                     return super().result()
 
-            given.append((share, Late()))
-            assert sum(own for own, late in given if not late.done()) <= settings.memory
-            return given[-1][1]
+            submitted.append((share, Late()))
+            assert sum(memory for memory, late in submitted if not late.done()) <= settings.memory
+            return submitted[-1][1]
 
     monkeypatch.setattr(pipeline, "ProcessPoolExecutor", Pool)
-    found = list(pipeline._run_in_processes(cases, settings, 2))
-    assert [result.name for result in found] == [case.name for case in cases]
-    assert all(result.verdict == "passed" for result in found)
-    assert max(share for share, _ in given) == need
+    results = list(pipeline._run_in_processes(cases, settings, 2))
+    assert [result.name for result in results] == [case.name for case in cases]
+    assert all(result.verdict == "passed" for result in results)
+    assert max(share for share, _ in submitted) == need
