@@ -49,9 +49,9 @@ def only(path: Path, **options: Any) -> CaseResult:
 
 def aclnn_row(operator: Operator, **more: Any) -> dict[str, Any]:
     """The operator's sound call as a row of a TTK table."""
-    given = data_of(operator).sound()
-    tensors = [given[p.name] for p in operator.tensors]
-    attributes = {n: v for n, v in given.items() if not isinstance(v, Tensor) and v is not None}
+    arguments = data_of(operator).sound()
+    tensors = [arguments[p.name] for p in operator.tensors]
+    attributes = {n: v for n, v in arguments.items() if not isinstance(v, Tensor) and v is not None}
     return {
         "testcase_name": operator.python_name,
         "api_name": operator.name,
@@ -70,16 +70,16 @@ def test_a_table_of_the_interface(tmp_path: Path, operator: Operator, through: s
     result = only(path, through=through)
     assert result.verdict == "passed", result
     assert result.comparison is not None
-    own = result.comparison.output or operator.output.name
-    assert result.comparison.count == math.prod(data_of(operator).sound()[own].shape) > 0
+    name = result.comparison.output or operator.output.name
+    assert result.comparison.count == math.prod(data_of(operator).sound()[name].shape) > 0
 
 
 @names
 def test_an_atk_list(tmp_path: Path, operator: Operator) -> None:
-    given = data_of(operator).sound()
+    arguments = data_of(operator).sound()
     inputs = []
     for parameter in operator.parameters:
-        value = given[parameter.name]
+        value = arguments[parameter.name]
         if isinstance(value, Tensor):
             entry = {"type": "tensor", "dtype": value.dtype.short.replace("f", "fp").replace("bfp", "bf").replace("s", "int").replace("u", "uint"), "shape": list(value.shape), "range_values": None}  # fmt: skip
         elif parameter.is_tensor:
@@ -116,8 +116,8 @@ def test_refusals_say_the_rule(tmp_path: Path, operator: Operator) -> None:
 @pytest.mark.in_turns
 def test_drawn_cases_of_a_level(operator: Operator) -> None:
     for through in ("two-phase", "plain"):
-        found = list(run_cases(level_cases(operator, "L0", count=9, seed=2), through=through))
-        assert [result.verdict for result in found] == ["passed"] * 9, found
+        results = list(run_cases(level_cases(operator, "L0", count=9, seed=2), through=through))
+        assert [result.verdict for result in results] == ["passed"] * 9, results
 
 
 KERNELS = [
@@ -179,11 +179,13 @@ def test_several_outputs_in_a_table(tmp_path: Path) -> None:
     ]  # fmt: skip
     path = write_csv(tmp_path / "cases.csv", [base | change for change, _ in changes])
     for through in ("two-phase", "plain"):
-        found = run(path, through=through)
-        assert [result.verdict for result in found] == [verdict for _, verdict in changes], found
-        assert found[2].why.startswith("totalWeightOut: ")
-        assert found[2].row()[COLUMNS.index("output")] == "totalWeightOut"
-        assert "tensor 2 is weight, which is not written" in found[9].why
+        results = run(path, through=through)
+        assert [result.verdict for result in results] == [verdict for _, verdict in changes], (
+            results
+        )
+        assert results[2].why.startswith("totalWeightOut: ")
+        assert results[2].row()[COLUMNS.index("output")] == "totalWeightOut"
+        assert "tensor 2 is weight, which is not written" in results[9].why
 
 
 def test_a_buffer_that_nobody_writes_may_be_among_the_outputs(tmp_path: Path) -> None:
@@ -192,8 +194,8 @@ def test_a_buffer_that_nobody_writes_may_be_among_the_outputs(tmp_path: Path) ->
         "api_name": "aclnnLogSigmoidForward", "tensor_view_shapes": "((2, 3), (2, 3), (0,))", "tensor_dtypes": "('float32',)",
         "output_tensor_indexes": "(1, 2)",
     }  # fmt: skip
-    given, missing = row, row | {"tensor_view_shapes": "((2, 3), (2, 3), None)"}
-    path = write_csv(tmp_path / "cases.csv", [given, missing])
+    empty, missing = row, row | {"tensor_view_shapes": "((2, 3), (2, 3), None)"}
+    path = write_csv(tmp_path / "cases.csv", [empty, missing])
     assert [result.verdict for result in run(path)] == ["passed", "passed"]
 
 
@@ -201,8 +203,8 @@ def test_what_is_not_computed_is_not_judged(tmp_path: Path) -> None:
     operator = find_operator("cross_entropy_loss")
     rows = [aclnn_row(operator, testcase_name="without"), aclnn_row(operator, testcase_name="with")]
     rows[1]["attributes"] |= {"returnZloss": True, "lseSquareScaleForZloss": 0.5}
-    found = run(write_csv(tmp_path / "cases.csv", rows), golden=tmp_path / "g")
-    assert [result.verdict for result in found] == ["passed", "passed"], found
+    results = run(write_csv(tmp_path / "cases.csv", rows), golden=tmp_path / "g")
+    assert [result.verdict for result in results] == ["passed", "passed"], results
     zloss = [tmp_path / "g" / name / "golden_zloss.npy" for name in ("without", "with")]
     assert [path.exists() for path in zloss] == [False, True]
 
@@ -277,12 +279,12 @@ def test_unreadable_rows_are_told_with_line_and_column(
     tmp_path: Path, change: dict[str, str], column: str
 ) -> None:
     path = write_csv(tmp_path / "cases.csv", [ELU, ELU | change, ELU])
-    before, found, after = run(path)
+    before, unreadable, after = run(path)
     assert (before.verdict, after.verdict) == ("passed", "passed")
-    assert (found.verdict, found.reason) == ("skipped", "unreadable")
-    assert found.place == "cases.csv, line 3"
-    assert f"column {column}" in found.why, found.why
-    assert "broadcast" not in found.why  # in words of lists, not of NumPy
+    assert (unreadable.verdict, unreadable.reason) == ("skipped", "unreadable")
+    assert unreadable.place == "cases.csv, line 3"
+    assert f"column {column}" in unreadable.why, unreadable.why
+    assert "broadcast" not in unreadable.why  # in words of lists, not of NumPy
 
 
 def test_one_entry_stands_for_all(tmp_path: Path) -> None:
@@ -294,8 +296,8 @@ def test_one_entry_stands_for_all(tmp_path: Path) -> None:
     path = write_csv(tmp_path / "cases.csv", [ELU | one])
     [case] = read_cases(path)
     assert not isinstance(case, Malformed), case
-    given = [spec for spec in case.tensors.values() if spec is not None]
-    assert {spec.dtype.name for spec in given} == {"FLOAT16"}
+    specs = [spec for spec in case.tensors.values() if spec is not None]
+    assert {spec.dtype.name for spec in specs} == {"FLOAT16"}
     assert only(path).ok
     alone = ELU | {"manual_tensor_binaries": "('x.bin',)"}  # a file is one tensor's
     np.float32([[7] * 3] * 4).tofile(tmp_path / "x.bin")
@@ -333,10 +335,10 @@ def test_views_ranges_and_values(tmp_path: Path) -> None:
         base | {"tensor_dtypes": "float32", "precision_tolerances": "((1e-4, 1e-4),)", "absolute_precision": "1e-9"},
     ]  # fmt: skip
     path = write_csv(tmp_path / "cases.csv", rows)
-    found = run(path)
-    assert [result.verdict for result in found] == ["passed"] * 6, found
-    assert found[5].comparison is not None
-    assert found[5].comparison.standard == "close"
+    results = run(path)
+    assert [result.verdict for result in results] == ["passed"] * 6, results
+    assert results[5].comparison is not None
+    assert results[5].comparison.standard == "close"
     assert [r.verdict for r in run(path, compare="binary")][1:3] == ["passed", "passed"]
 
 
@@ -346,8 +348,8 @@ def test_scalars_with_dtypes_and_ranges(tmp_path: Path) -> None:
         ELU | {"scalar_dtypes": "float16", "attributes": "{'alpha': 1.5}"},
         ELU | {"scalar_dtypes": "('complex64', 'float32', 'float32')"},
     ]  # fmt: skip
-    found = run(write_csv(tmp_path / "cases.csv", rows))
-    assert [result.verdict for result in found] == ["passed", "passed", "refused"], found
+    results = run(write_csv(tmp_path / "cases.csv", rows))
+    assert [result.verdict for result in results] == ["passed", "passed", "refused"], results
 
 
 def test_binaries(tmp_path: Path) -> None:
@@ -363,9 +365,9 @@ def test_binaries(tmp_path: Path) -> None:
     wrong = row | {"manual_golden_binaries": "('x.bin',)"}
     short = ELU | {"manual_tensor_binaries": "('short.bin', None, None)"}
     (tmp_path / "short.bin").write_bytes(b"123")
-    found = run(write_csv(tmp_path / "cases.csv", [row, golden, wrong, short]))
-    assert [result.verdict for result in found] == ["passed", "passed", "failed", "failed"]
-    assert "short.bin: 3 bytes are not shape (4, 3)" in found[3].why
+    results = run(write_csv(tmp_path / "cases.csv", [row, golden, wrong, short]))
+    assert [result.verdict for result in results] == ["passed", "passed", "failed", "failed"]
+    assert "short.bin: 3 bytes are not shape (4, 3)" in results[3].why
 
 
 def atk(tmp_path: Path, *cases: Any) -> list[CaseResult]:
@@ -376,7 +378,7 @@ def atk(tmp_path: Path, *cases: Any) -> list[CaseResult]:
 
 def entropy(shape: list[int], scale: Any = None, **ranges: Any) -> dict[str, Any]:
     rows, classes = shape
-    own = {
+    shapes = {
         "gradLoss": [rows],
         "logProb": shape,
         "targets": [rows],
@@ -386,7 +388,7 @@ def entropy(shape: list[int], scale: Any = None, **ranges: Any) -> dict[str, Any
     }
     inputs = [
         {"name": n, "type": "tensor", "dtype": {"targets": "int64"}.get(n, "fp32"), "shape": s, "range_values": ranges.get(n)}
-        for n, s in own.items()
+        for n, s in shapes.items()
     ]  # fmt: skip
     for name, dtype, value in (("reduction", "string", "none"), ("ignoreIndex", "int", -100), ("smoothing", "float", 0.0), ("scale", "float", scale)):  # fmt: skip
         inputs.append({"name": name, "type": "attr", "dtype": dtype, "range_values": value})
@@ -395,33 +397,33 @@ def entropy(shape: list[int], scale: Any = None, **ranges: Any) -> dict[str, Any
 
 def test_atk_words(tmp_path: Path) -> None:
     normal = {"name": "nd", "mean": [-1, 1], "std": [0.5, 2]}
-    found = atk(
+    results = atk(
         tmp_path, entropy([8, 5], 0.0), entropy([8, 5], 0, gradLoss=normal, logProb=[-3, 0]), entropy([0, 5], 0),
         entropy([8, 5], 0, targets=[0, 4], gradLoss=["inf", "inf"]), entropy([8, 5], 0.5), entropy([8, 5], 0, gradLoss=1.5),
         entropy([8, 5], 0, gradLoss=["nan", "nan"]),
     )  # fmt: skip
-    verdicts = [result.verdict for result in found]
-    assert verdicts == ["passed"] * 4 + ["refused"] + ["passed"] * 2, found
-    assert "lseForZlossOptional" in found[4].why or "gradZlossOptional" in found[4].why
+    verdicts = [result.verdict for result in results]
+    assert verdicts == ["passed"] * 4 + ["refused"] + ["passed"] * 2, results
+    assert "lseForZlossOptional" in results[4].why or "gradZlossOptional" in results[4].why
 
 
 def test_malformed_atk(tmp_path: Path) -> None:
     good = entropy([8, 5], 0)
     tensor = {"name": "gradLoss", "type": "tensor", "dtype": "fp32", "shape": [8]}
-    found = atk(
+    results = atk(
         tmp_path, 3, {}, {"aclnn_name": "aclnnNothing"}, {"aclnn_name": "aclnnEluBackward"},
         good | {"inputs": [tensor] * 11}, good | {"inputs": [tensor | {"dtype": "fp99"}]},
         good | {"inputs": [tensor | {"shape": [1.5]}]}, good | {"inputs": [tensor | {"type": "attr"}]},
         good | {"inputs": [tensor | {"range_values": {"name": "poisson"}}]},
         good | {"inputs": [tensor | {"range_values": {"name": "nd", "mean": [0, 1], "std": [-1, 1]}}]}, good,
     )  # fmt: skip
-    assert [result.verdict for result in found] == ["skipped"] * 10 + ["passed"]
+    assert [result.verdict for result in results] == ["skipped"] * 10 + ["passed"]
     reasons = [
         "another operator" if n == 2 else "dtype" if n == 5 else "unreadable" for n in range(10)
     ]
-    assert [result.reason for result in found] == [*reasons, ""]
-    assert found[5].place == "cases.json, case 5"
-    assert found[5].why.startswith("inputs, gradLoss: unknown dtype 'fp99'; known: FLOAT, ")
+    assert [result.reason for result in results] == [*reasons, ""]
+    assert results[5].place == "cases.json, case 5"
+    assert results[5].why.startswith("inputs, gradLoss: unknown dtype 'fp99'; known: FLOAT, ")
     for text in ("", "{}", "[1", "\xff"):
         (tmp_path / "x.json").write_bytes(text.encode("latin-1"))
         with pytest.raises(FileError):
@@ -471,8 +473,8 @@ def test_golden_values_are_those_of_the_product(tmp_path: Path, through: str) ->
             for key in ("tensor_view_shapes", "tensor_dtypes"):
                 rows[1][key] = tuple(None if n == number else v for n, v in enumerate(rows[1][key]))
     path = write_csv(tmp_path / "cases.csv", rows)
-    found = run(path, product="950", through=through, golden=tmp_path / "g")
-    assert [result.verdict for result in found] == ["passed", "passed"], found
+    results = run(path, product="950", through=through, golden=tmp_path / "g")
+    assert [result.verdict for result in results] == ["passed", "passed"], results
     assert [result.verdict for result in run(path, through=through)] == ["passed", "refused"]
     golden = {each.name for each in (tmp_path / "g" / "loss").glob("golden_*_float64.npy")}
     assert golden == {"golden_loss_float64.npy", "golden_log_prob_float64.npy"}
@@ -500,9 +502,9 @@ def test_large_cases_of_a_product(tmp_path: Path) -> None:
 
 def test_drawn_cases_of_a_product() -> None:
     cases = list(level_cases("elu_backward", "L0", count=30))
-    found = list(run_cases(cases, product="310p"))
-    assert {result.verdict for result in found} == {"passed", "refused"}
-    assert all("BFLOAT16" in result.why for result in found if result.verdict == "refused")
+    results = list(run_cases(cases, product="310p"))
+    assert {result.verdict for result in results} == {"passed", "refused"}
+    assert all("BFLOAT16" in result.why for result in results if result.verdict == "refused")
 
 
 def test_the_product_in_force(tmp_path: Path) -> None:
@@ -557,15 +559,15 @@ def test_through_c(tmp_path: Path) -> None:
         ELU | {"attributes": "{'alpha': -1.0, 'isResult': True}"},
     ]  # fmt: skip
     try:
-        found = run(write_csv(tmp_path / "cases.csv", rows), through="c")
+        results = run(write_csv(tmp_path / "cases.csv", rows), through="c")
     finally:  # other tests begin with a runtime that is not initialised
         session = calls._session()
         session.library.aclrtDestroyStream(session.stream)
         session.library.aclrtResetDevice(0)
         session.library.aclFinalize()
         calls._session.cache_clear()
-    verdicts = [result.verdict for result in found]
-    assert verdicts == ["passed"] * (len(families(OPERATORS)) + 3) + ["refused"], found
+    verdicts = [result.verdict for result in results]
+    assert verdicts == ["passed"] * (len(families(OPERATORS)) + 3) + ["refused"], results
 
 
 def test_the_command(tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:

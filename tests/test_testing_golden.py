@@ -96,11 +96,11 @@ def check_draws(operator: Operator, dtype: DType) -> None:
         assert [one[name].tobytes() for name in arrays] == [two[name].tobytes() for name in arrays]
         assert any(one[name].tobytes() != other[name].tobytes() for name in arrays)
         result = plain(operator)(**one)
-        made = golden(operator, **one)
-        for own, known in zip(each(made.target), each(result), strict=True):
-            assert (own.dtype, own.shape) == (known.dtype, known.shape)
-        found = compare(result, made.float64)
-        assert found, str(found)
+        goldens = golden(operator, **one)
+        for wanted, known in zip(each(goldens.target), each(result), strict=True):
+            assert (wanted.dtype, wanted.shape) == (known.dtype, known.shape)
+        comparison = compare(result, goldens.float64)
+        assert comparison, str(comparison)
 
 
 @names
@@ -111,8 +111,10 @@ def test_special_values_are_there_and_agree(operator: Operator) -> None:
 
 
 def check_special_values(operator: Operator, dtype: DType) -> None:
-    given = draw(operator, shape_for(operator), dtype, special=SPECIALS)
-    floating = [v for v in given.values() if isinstance(v, np.ndarray) and v.dtype == dtype.numpy]
+    arguments = draw(operator, shape_for(operator), dtype, special=SPECIALS)
+    floating = [
+        v for v in arguments.values() if isinstance(v, np.ndarray) and v.dtype == dtype.numpy
+    ]
     large = [array.astype(np.float64) for array in floating if array.size >= 16]
     assert large
     together = np.concatenate([array.reshape(-1) for array in large])
@@ -120,18 +122,18 @@ def check_special_values(operator: Operator, dtype: DType) -> None:
     assert (together == -np.inf).any() or getattr(operator.workloads, "DOMAINS", None)
     smallest = float(ml_dtypes.finfo(dtype.numpy).smallest_normal)
     assert ((together != 0) & (np.abs(together) < smallest)).any()
-    plan = plan_of(operator, given)
+    plan = plan_of(operator, arguments)
     if plan.targets >= 0:
-        target = given[operator[plan.inputs[plan.targets].parameter].python_name]
+        target = arguments[operator[plan.inputs[plan.targets].parameter].python_name]
         assert {0, plan.classes - 1, plan.numbers["ignore_index"]} <= set(
             target.reshape(-1).tolist()
         )
-    result = plain(operator)(**given)
-    found = compare(result, golden(operator, **given).float64)
+    result = plain(operator)(**arguments)
+    comparison = compare(result, golden(operator, **arguments).float64)
     if (
-        not found
+        not comparison
     ):  # near a root, times a gradient of any size, no formula in FLOAT is as good as that
-        assert_matches_oracle(operator, given, result)
+        assert_matches_oracle(operator, arguments, result)
 
 
 @names
@@ -139,13 +141,13 @@ def test_a_golden_an_output(tmp_path: Path, operator: Operator) -> None:
     shape = "x".join(map(str, shape_for(operator)))
     assert main(["golden", operator.name, "--shape", shape, "-o", str(tmp_path / "a")]) == 0
     [case] = json.loads((tmp_path / "a" / "manifest.json").read_text())["cases"]
-    given = dict(case["attributes"])
+    arguments = dict(case["attributes"])
     inputs = [p.python_name for p in operator.parameters if p.is_read]
     folder = tmp_path / "a" / case["name"]
     for name in inputs:
         if f"{name}.npy" in case["files"]:
-            given[name] = np.array(read_array(folder / f"{name}.npy"))
-    exact, target = golden(operator, **given)
+            arguments[name] = np.array(read_array(folder / f"{name}.npy"))
+    exact, target = golden(operator, **arguments)
     ends = [""] if operator.result_type is None else [f"_{p.field}" for p in operator.outputs]
     several = operator.result_type is not None
     pairs = zip(ends, exact if several else [exact], target if several else [target], strict=True)
@@ -159,21 +161,21 @@ def test_a_golden_an_output(tmp_path: Path, operator: Operator) -> None:
 
 
 def test_the_worst_output_decides() -> None:
-    given = draw("cross_entropy_loss", (40, 6), return_zloss=True)
-    made = golden("cross_entropy_loss", **given).float64
-    results = openaclnn.cross_entropy_loss(**given)
+    arguments = draw("cross_entropy_loss", (40, 6), return_zloss=True)
+    goldens = golden("cross_entropy_loss", **arguments).float64
+    results = openaclnn.cross_entropy_loss(**arguments)
     for name in results._fields:
         wrong = np.array(getattr(results, name))
         wrong[...] = -wrong - 1
-        found = compare(results._replace(**{name: wrong}), made)
-        assert not found
-        assert found.output == name
-        assert f"failed: {name}, mixed" in str(found)
-    found = compare(results._replace(zloss=None), made._replace(zloss=None))
-    assert found
+        comparison = compare(results._replace(**{name: wrong}), goldens)
+        assert not comparison
+        assert comparison.output == name
+        assert f"failed: {name}, mixed" in str(comparison)
+    comparison = compare(results._replace(zloss=None), goldens._replace(zloss=None))
+    assert comparison
     for wrong in (results[:2], results.loss, results._replace(loss=None)):
         with pytest.raises(ValueError, match="loss"):
-            compare(wrong, made)
+            compare(wrong, goldens)
 
 
 @pytest.mark.filterwarnings("error")
@@ -181,8 +183,8 @@ def test_the_worst_output_decides() -> None:
 def test_wide_ranges_are_drawn_quietly(operator: Operator) -> None:
     wide, shape = Distribution(-3e38, 3e38), shape_for(operator)
     for dtype in taken(operator, FLOATS):
-        given = draw(operator, shape, dtype, how=wide, special=["inf", "extreme"])
-        golden(operator, **given)
+        arguments = draw(operator, shape, dtype, how=wide, special=["inf", "extreme"])
+        golden(operator, **arguments)
 
 
 def test_words_that_are_not_known() -> None:
@@ -209,10 +211,10 @@ def test_rounding_to_bfloat16_happens_once() -> None:
 def test_a_level_has_every_kind(operator: Operator) -> None:
     recipe = Recipe(operator.name, level="L1", count=45, elements=48)
     kinds = set()
-    for number, (_, given) in enumerate(recipe):
-        found = compare(plain(operator)(**given), golden(operator, **given).float64)
-        assert found, str(found)
-        arrays = [value for value in given.values() if isinstance(value, np.ndarray)]
+    for number, (_, arguments) in enumerate(recipe):
+        comparison = compare(plain(operator)(**arguments), golden(operator, **arguments).float64)
+        assert comparison, str(comparison)
+        arrays = [value for value in arguments.values() if isinstance(value, np.ndarray)]
         kinds.add((number % 3, max(array.ndim for array in arrays)))
     assert {rank for _, rank in kinds} == set(ranks_of(operator))
     assert len(kinds) == 3 * len(ranks_of(operator))
@@ -225,11 +227,11 @@ def test_files_and_their_manifest(tmp_path: Path, capsys: Any) -> None:
     held = json.loads((tmp_path / "a" / "manifest.json").read_text())
     assert len(held["cases"]) == 2
     case = tmp_path / "a" / held["cases"][1]["name"]
-    given = {
+    arguments = {
         name: read_array(case / f"{name}.npy") for name in ("grad_loss", "log_prob", "target")
     } | held["cases"][1]["attributes"]
-    assert given["reduction"] == "sum"
-    exact, target = golden("cross_entropy_loss_grad", **given)
+    assert arguments["reduction"] == "sum"
+    exact, target = golden("cross_entropy_loss_grad", **arguments)
     assert read_array(case / "golden_float64.npy").tobytes() == exact.tobytes()
     assert read_array(f"{case}/golden.bin:bf16:40x6").tobytes() == target.tobytes()
     capsys.readouterr()

@@ -156,7 +156,7 @@ MODELS: dict[str, Callable[[], CausalLM]] = {
 }
 
 
-def made(name: str, dtype: torch.dtype = torch.float32) -> CausalLM:
+def model_of(name: str, dtype: torch.dtype = torch.float32) -> CausalLM:
     torch.manual_seed(0)
     return MODELS[name]().to(dtype)
 
@@ -170,7 +170,7 @@ def step(model: CausalLM, **named: Any) -> tuple[Tensor, list[Tensor], Any]:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_a_language_model_has_the_loss_and_the_gradients_it_had(name: str) -> None:
-    before, after = made(name), made(name)
+    before, after = model_of(name), model_of(name)
     fast.apply_to(after, exclude="ELU")
     expected, gradients, logits = step(before)
     loss, ours, deferred = step(after)
@@ -187,7 +187,11 @@ def test_a_language_model_has_the_loss_and_the_gradients_it_had(name: str) -> No
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("name", ["tied", "gemma"])
 def test_gradients_of_16_bits_are_no_further_from_float64(name: str, dtype: torch.dtype) -> None:
-    exact, before, after = made(name, dtype).double(), made(name, dtype), made(name, dtype)
+    exact, before, after = (
+        model_of(name, dtype).double(),
+        model_of(name, dtype),
+        model_of(name, dtype),
+    )
     fast.apply_to(after)
     gradients, results = step(exact)[1], [step(before), step(after)]
     assert {result[0].dtype for result in results} == {torch.float32}
@@ -199,7 +203,7 @@ def test_gradients_of_16_bits_are_no_further_from_float64(name: str, dtype: torc
 
 
 def test_accumulated_batches_have_one_denominator() -> None:
-    before, after = made("tied"), made("tied")
+    before, after = model_of("tied"), model_of("tied")
     fast.apply_to(after)
     for number in (7, torch.tensor(11)):
         named: dict[str, Any] = {"num_items_in_batch": number, "unknown": 1}
@@ -209,7 +213,7 @@ def test_accumulated_batches_have_one_denominator() -> None:
 
 
 def test_autocast_is_that_of_the_layer() -> None:
-    before, after = made("llama"), made("llama")
+    before, after = model_of("llama"), model_of("llama")
     fast.apply_to(after)
     results = []
     for model in (before, after):
@@ -237,7 +241,7 @@ class Sizes(TorchDispatchMode):
 
 @pytest.mark.parametrize("name", ["tied", "gemma", "by hand"])
 def test_a_training_step_has_no_logits(name: str) -> None:
-    rows, model = IDS.numel(), made(name)
+    rows, model = IDS.numel(), model_of(name)
     with Sizes() as before:
         step(model)
     fast.apply_to(model)
@@ -252,7 +256,7 @@ def test_a_training_step_has_no_logits(name: str) -> None:
 
 
 def test_evaluation_and_training_without_labels_are_unchanged() -> None:
-    before, after = made("gemma"), made("gemma")
+    before, after = model_of("gemma"), model_of("gemma")
     fast.apply_to(after, exclude="ELU")
     for training, named in ((True, {}), (False, {}), (False, {"labels": LABELS})):
         one, other = (model.train(training)(IDS, **named) for model in (before, after))
@@ -264,7 +268,7 @@ def test_evaluation_and_training_without_labels_are_unchanged() -> None:
 
 
 def test_modules_become_ours_and_pytorchs_again() -> None:
-    model = made("tied")
+    model = model_of("tied")
     identities, names = [*map(id, model.modules())], model.state_dict().keys()
     types, before = [*map(type, model.modules())], repr(model)
     called: list[str] = []
@@ -365,19 +369,19 @@ def test_every_module_of_ours_reads_the_attributes_of_pytorchs(theirs: Any) -> N
 
 def test_what_is_no_plain_layer_is_left() -> None:
     """With the reason, and without a word once hooks come later."""
-    model = made("llama")
+    model = model_of("llama")
     model.lm_head.register_forward_hook(lambda *_: None)
     assert "lm_head  Linear  left: it has hooks" in repr(fast.apply_to(model, exclude="ELU"))
-    model = made("llama")
+    model = model_of("llama")
     parametrize.register_parametrization(model.lm_head, "weight", torch.nn.Identity())
     assert "left: it is a class derived from Linear" in repr(fast.apply_to(model))
-    model = made("llama")
+    model = model_of("llama")
     model.lm_head = torch.nn.Sequential(model.lm_head)
     assert "left: it is no Linear" in repr(fast.apply_to(model))
-    model = made("llama")
+    model = model_of("llama")
     model.lm_head.lora_A = torch.nn.ModuleDict()
     assert "left: it has adapters" in repr(fast.apply_to(model))
-    model = made("llama")
+    model = model_of("llama")
     applied = fast.apply_to(model)
     assert applied.left == []
     seen: list[Any] = []
@@ -399,23 +403,23 @@ class SavedWhole(torch.nn.Module):
         self.original_module = layer
         self.modules_to_save = torch.nn.ModuleDict({"default": copy.deepcopy(layer)})
 
-    def forward(self, *given: Any, **named: Any) -> Any:
-        return self.modules_to_save[self.active_adapter](*given, **named)
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        return self.modules_to_save[self.active_adapter](*inputs, **named)
 
 
 def test_a_head_that_is_trained_beside_adapters() -> None:
-    model = made("llama")
+    model = model_of("llama")
     model.lm_head = SavedWhole(model.lm_head)
     known = step(model)[0]
     with fast.apply_to(model) as applied:
         assert [each.name for each in applied.replaced if "Head" in each.after] == ["lm_head.modules_to_save.default"]  # fmt: skip
-        found, _, logits, *_ = step(model)
-        torch.testing.assert_close(found, known)
+        loss, _, logits, *_ = step(model)
+        torch.testing.assert_close(loss, known)
         assert isinstance(logits, Logits)
 
 
 def test_names_are_known() -> None:
-    model = made("llama")
+    model = model_of("llama")
     with pytest.raises(ValueError, match=r"expected names of modules, .*ELU.*, got Elu$"):
         fast.apply_to(model, only="Elu")
     with pytest.raises(TypeError, match=r"heads: model.embed_tokens cannot be replaced: it is no Linear"):  # fmt: skip
@@ -435,13 +439,13 @@ def test_the_page_of_moving_a_model(capsys: pytest.CaptureFixture[str]) -> None:
     """docs/migrating.md, of a model that it takes for granted."""
     page = Path(__file__).parent.parent / "docs" / "migrating.md"
     (block,) = re.findall(r"^```python\n(.*?)^```", page.read_text(), re.M | re.S)
-    exec(block, {"model": (model := made("gemma"))})
+    exec(block, {"model": (model := model_of("gemma"))})
     assert "openaclnn.HeadLinear" in capsys.readouterr().out
     assert isinstance(step(model)[2], Logits)
 
 
 def test_copies_and_files_keep_it() -> None:
-    model = made("gemma")
+    model = model_of("gemma")
     fast.apply_to(model)
     expected = step(model)[0]
     copied = copy.deepcopy(model)
@@ -455,7 +459,7 @@ def test_copies_and_files_keep_it() -> None:
 
 
 def test_a_model_is_compiled_into_one_graph() -> None:
-    before, after = made("gemma"), made("gemma")
+    before, after = model_of("gemma"), model_of("gemma")
     fast.apply_to(after)
     compiled = torch.compile(after, backend="aot_eager", fullgraph=True)
     expected, gradients, _ = step(before)
@@ -540,9 +544,9 @@ def test_logits_are_a_tensor_to_whoever_asks() -> None:
 
 def test_logits_looked_at_without_gradients_have_them_later() -> None:
     """Metrics are computed where nothing is recorded; the tensor is the same for a loss of it that comes after."""
-    found = []
-    for model in (made("llama"), made("llama")):
-        if found:
+    gradients = []
+    for model in (model_of("llama"), model_of("llama")):
+        if gradients:
             fast.apply_to(model)
         logits = model(IDS, labels=LABELS).logits
         with torch.no_grad():
@@ -551,9 +555,9 @@ def test_logits_looked_at_without_gradients_have_them_later() -> None:
         with torch.inference_mode():
             logits.argmax(-1)
         logits.log_softmax(-1)[..., 0].sum().backward()
-        found.append([own.grad for own in model.parameters()])
-    for own, other in zip(*found, strict=True):
-        torch.testing.assert_close(own, other)
+        gradients.append([parameter.grad for parameter in model.parameters()])
+    for gradient, other in zip(*gradients, strict=True):
+        torch.testing.assert_close(gradient, other)
 
 
 def test_logits_outlive_what_made_them() -> None:

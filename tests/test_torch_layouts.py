@@ -29,10 +29,10 @@ def laid(shape: tuple[int, ...]) -> Iterator[Any]:
     yield torch.randn(()).expand(shape)
 
 
-def assert_like(own: Any, expected: Any) -> None:
-    torch.testing.assert_close(own, expected)
+def assert_like(actual: Any, expected: Any) -> None:
+    torch.testing.assert_close(actual, expected)
     moving = [n for n, length in enumerate(expected.shape) if length > 1]
-    assert [own.stride(n) for n in moving] == [expected.stride(n) for n in moving]
+    assert [actual.stride(n) for n in moving] == [expected.stride(n) for n in moving]
 
 
 SHAPES = ((5,), (3, 4), (2, 3, 4), (2, 3, 2, 4))
@@ -73,12 +73,12 @@ def test_gradients_lie_like_pytorchs() -> None:
     x = torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last)
     for name in ("l1_loss", "smooth_l1_loss"):
         y = torch.randn_like(x)
-        found = []
+        gradients = []
         for module in (theirs, functional):
-            own = x.detach().clone().requires_grad_()
-            loss = getattr(module, name)(own, y, reduction="none")
-            found += torch.autograd.grad(loss.sum(), own)
-        assert_like(found[1], found[0])
+            leaf = x.detach().clone().requires_grad_()
+            loss = getattr(module, name)(leaf, y, reduction="none")
+            gradients += torch.autograd.grad(loss.sum(), leaf)
+        assert_like(gradients[1], gradients[0])
 
 
 def test_a_model_in_channels_last_memory() -> None:
@@ -107,8 +107,8 @@ def test_compiled_functions_rely_on_strides(replaced: bool) -> None:
     x = torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last)
     expected = theirs.elu(x).permute(0, 2, 3, 1).reshape(-1, 3)
     torch._dynamo.reset()
-    made = torch.compile(rows, fullgraph=True, backend="aot_eager")
-    torch.testing.assert_close(made(x), expected)
+    compiled = torch.compile(rows, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(x), expected)
     if replaced:
         with use():
-            torch.testing.assert_close(made(x), expected)
+            torch.testing.assert_close(compiled(x), expected)

@@ -62,7 +62,7 @@ def expected(
 
 def run(function: Any, dtype: torch.dtype, source: torch.dtype, **options: Any) -> list[Any]:
     """The loss and its gradients, computed in a dtype of numbers that another one can hold."""
-    x, w, b = (own.clone().to(source).to(dtype).requires_grad_() for own in (X, W, B))
+    x, w, b = (tensor.clone().to(source).to(dtype).requires_grad_() for tensor in (X, W, B))
     loss = function(x, w, b, **options)
     outer = torch.linspace(0.5, 2, loss.numel(), dtype=dtype).reshape(loss.shape).to(source)
     return [loss.detach(), *torch.autograd.grad(loss, (x, w, b), outer.to(dtype))]
@@ -80,12 +80,12 @@ def test_values_and_gradients(name: str, rows: int | None) -> None:
     options = CASES[name]
     for dtype in (torch.float32, torch.bfloat16):
         chunk = {} if rows is None else {"memory": rows * CLASSES * dtype.itemsize}
-        found = run(ours, dtype, dtype, **options, **chunk)
+        results = run(ours, dtype, dtype, **options, **chunk)
         plain = run(expected, dtype, dtype, **options)
         exact = run(expected, torch.float64, dtype, **options)
-        for own, other, known in zip(found, plain, exact, strict=True):
-            assert own.dtype is dtype
-            error, allowed = ((each.double() - known).abs().max() for each in (own, other))
+        for result, other, known in zip(results, plain, exact, strict=True):
+            assert result.dtype is dtype
+            error, allowed = ((each.double() - known).abs().max() for each in (result, other))
             assert error <= 1.25 * allowed + 2 * torch.finfo(dtype).eps * known.abs().max()
 
 
@@ -116,14 +116,14 @@ def test_16_bits_are_no_further_from_float64_than_pytorchs(
     ):  # fmt: skip
 
         def gradients(function: Any, computed: torch.dtype) -> Any:
-            learnt = [(own / 6 if own is w else own).to(dtype).to(computed).requires_grad_() for own in (x, w, b)]  # noqa: B023  # fmt: skip
+            learnt = [(tensor / 6 if tensor is w else tensor).to(dtype).to(computed).requires_grad_() for tensor in (x, w, b)]  # noqa: B023  # fmt: skip
             loss = function(*learnt[:2], target, linear_bias=learnt[2], **options)  # noqa: B023
             outer = torch.linspace(0.5, 2, loss.numel()).to(dtype).to(computed)  # noqa: B023
             return torch.autograd.grad(loss, learnt, outer.reshape(loss.shape))
 
         exact = gradients(sides[1], torch.float64)
-        for own, other, known in zip(*(gradients(side, dtype) for side in sides), exact, strict=True):  # fmt: skip
-            error, allowed = ((each.double() - known).norm() for each in (own, other))
+        for gradient, other, known in zip(*(gradients(side, dtype) for side in sides), exact, strict=True):  # fmt: skip
+            error, allowed = ((each.double() - known).norm() for each in (gradient, other))
             assert error <= 1.01 * allowed
 
 
@@ -132,9 +132,9 @@ def test_classes_filled_up(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a GPU: columns that are no classes change nothing."""
     known = run(ours, torch.float32, torch.float32, **CASES[name])
     monkeypatch.setattr(linear, "_pitch", lambda classes, aligned: classes + 3)
-    found = run(ours, torch.float32, torch.float32, **CASES[name])
-    for own, other in zip(found, known, strict=True):
-        torch.testing.assert_close(own, other, rtol=1e-5, atol=1e-6)
+    results = run(ours, torch.float32, torch.float32, **CASES[name])
+    for result, other in zip(results, known, strict=True):
+        torch.testing.assert_close(result, other, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["z-loss", "weights, z-loss", "denominator"])
@@ -148,9 +148,9 @@ def test_the_part_of_the_z_loss(name: str) -> None:
     for reduction in ("mean", "none"):
         known = functional.cross_entropy(theirs.linear(X, W), TARGET, return_z_loss=True, reduction=reduction, **options)  # fmt: skip
         for function in (both, torch.compile(both, fullgraph=True, backend="aot_eager")):
-            found = function(x, reduction=reduction, **options)
-            torch.testing.assert_close(found, known)
-            assert [own.requires_grad for own in found] == [True, False]
+            parts = function(x, reduction=reduction, **options)
+            torch.testing.assert_close(parts, known)
+            assert [part.requires_grad for part in parts] == [True, False]
     assert both(X)[1] == 0
 
 
@@ -179,7 +179,7 @@ def test_gradients_are_asked_for_again_or_not_at_all() -> None:
     torch.testing.assert_close(alone, first[0])
     with torch.no_grad():
         assert functional.linear_cross_entropy(x, w, TARGET).grad_fn is None
-    found, known = (
+    actual, known = (
         torch.autograd.grad(
             torch.autograd.grad(f(x, w), x, create_graph=True)[0].square().sum(), (x, w)
         )
@@ -188,7 +188,7 @@ def test_gradients_are_asked_for_again_or_not_at_all() -> None:
             lambda x, w: theirs.cross_entropy(x @ w.t(), TARGET),
         )
     )
-    for a, b in zip(found, known, strict=True):
+    for a, b in zip(actual, known, strict=True):
         torch.testing.assert_close(a, b)
 
 
@@ -202,10 +202,10 @@ def test_graphs(reduction: str) -> None:
 
     compiled = torch.compile(loss, fullgraph=True, backend="aot_eager", dynamic=True)
     for rows in (ROWS, 12):
-        found, known = (
+        actual, known = (
             torch.autograd.grad(f(X[:rows], TARGET[:rows]), w)[0] for f in (compiled, loss)
         )
-        torch.testing.assert_close(found, known)
+        torch.testing.assert_close(actual, known)
     module = nn.LinearCrossEntropyLoss(FEATURES, CLASSES, reduction=reduction, zloss_scale=0.1)
     exported = torch.export.export(module, (X, TARGET))
     assert "openaclnn.linear_cross_entropy" in str(exported.graph)
@@ -215,9 +215,9 @@ def test_graphs(reduction: str) -> None:
 def test_shapes_modules_and_casts() -> None:
     images = X[:36].reshape(3, 4, 3, FEATURES)
     target = TARGET[:36].reshape(3, 4, 3)
-    found = functional.linear_cross_entropy(images, W, target, reduction="none")
+    loss = functional.linear_cross_entropy(images, W, target, reduction="none")
     known = theirs.cross_entropy(theirs.linear(X[:36], W), TARGET[:36], reduction="none")
-    torch.testing.assert_close(found, known.reshape(3, 4, 3))
+    torch.testing.assert_close(loss, known.reshape(3, 4, 3))
     torch.testing.assert_close(
         functional.linear_cross_entropy(X[1], W, TARGET[1]),
         theirs.cross_entropy(W @ X[1], TARGET[1]),
@@ -287,7 +287,7 @@ def test_in_place_of_pytorchs() -> None:
         assert theirs.linear_cross_entropy is not function
         loss = theirs.linear_cross_entropy(x, W, TARGET)
         torch.testing.assert_close(torch.autograd.grad(loss, x)[0], gradient)
-        compiled = torch.compile(lambda *own: theirs.linear_cross_entropy(*own), fullgraph=True, backend="aot_eager")  # fmt: skip
+        compiled = torch.compile(lambda *arguments: theirs.linear_cross_entropy(*arguments), fullgraph=True, backend="aot_eager")  # fmt: skip
         torch.testing.assert_close(compiled(x, W, TARGET), known)
         wide = theirs.linear_cross_entropy(X.double(), W.double(), TARGET)
         assert torch.equal(wide, function(X.double(), W.double(), TARGET))

@@ -30,18 +30,18 @@ by_kernel = pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
 
 def _traced_like(kernel: Kernel) -> tuple[Any, ...]:
     """What decides how PyTorch's compiler meets an operator: its formula is none of its business."""
-    operator, own = kernel.operator, [p.kind for p in kernel.parameters]
+    operator, kinds = kernel.operator, [p.kind for p in kernel.parameters]
     tensors = sum(p.is_tensor for p in kernel.parameters)
     return (
         tensors,
-        {*own},
+        {*kinds},
         len(operator.outputs),
         operator.output.in_place,
         operator.python_name in FORMULAS,
     )
 
 
-TRACED = [own for place, own in enumerate(KERNELS.values()) if _traced_like(own) not in map(_traced_like, [*KERNELS.values()][:place])]  # fmt: skip
+TRACED = [kernel for place, kernel in enumerate(KERNELS.values()) if _traced_like(kernel) not in map(_traced_like, [*KERNELS.values()][:place])]  # fmt: skip
 """The first of each kind: PyTorch's own checks take long, tracing longest."""
 
 
@@ -59,8 +59,8 @@ def tensor(value: Any) -> Any:
 
 def arguments_of(kernel: Kernel, number: int = 0) -> list[Any]:
     """A sample's, in the schema's order."""
-    given = kernel.operator.samples[number].arrays()
-    return [tensor(given.get(p.python_name, p.default)) for p in kernel.parameters]
+    sample = kernel.operator.samples[number].arrays()
+    return [tensor(sample.get(p.python_name, p.default)) for p in kernel.parameters]
 
 
 def several(result: Any) -> tuple[Any, ...]:
@@ -70,14 +70,16 @@ def several(result: Any) -> tuple[Any, ...]:
 def test_every_operator_is_there() -> None:
     for operator in OPERATORS:
         packet = getattr(OPS, operator.python_name)
-        arguments = [own.name for own in packet.default._schema.arguments]
+        arguments = [argument.name for argument in packet.default._schema.arguments]
         assert arguments == [
             "input" if p.python_name == "self" else p.python_name for p in KERNELS[operator.python_name].parameters
         ]  # fmt: skip
         if not operator.output.in_place:
             assert len(packet.default._schema.returns) == len(operator.outputs)
             assert all(
-                own.is_write for own in (a.alias_info for a in packet.out._schema.arguments) if own
+                alias.is_write
+                for alias in (a.alias_info for a in packet.out._schema.arguments)
+                if alias
             )
     assert schema(KERNELS["nll_loss"].operator) == (
         'nll_loss(Tensor input, Tensor target, Tensor weight, str reduction="mean", int ignore_index=-100) -> (Tensor, Tensor)'
@@ -88,15 +90,15 @@ def test_every_operator_is_there() -> None:
 @pytest.mark.in_turns
 def test_samples_are_those_of_the_plain_call(kernel: Kernel) -> None:
     for number, sample in enumerate(kernel.operator.samples):
-        given = {name: tensor(value) for name, value in sample.arrays().items()}
+        named = {name: tensor(value) for name, value in sample.arrays().items()}
         arguments = arguments_of(kernel, number)
-        expected = kernel.plain(**given)
+        expected = kernel.plain(**named)
         for _ in range(3):  # the whole way, and what is kept of it
             got = kernel.op(*arguments_of(kernel, number)) if kernel.operator.output.in_place else kernel.op(*arguments)  # fmt: skip
             if kernel.operator.output.in_place:
                 continue
-            for own, known in zip(several(got), several(expected), strict=True):
-                assert known is None or torch.equal(own, known)
+            for output, known in zip(several(got), several(expected), strict=True):
+                assert known is None or torch.equal(output, known)
 
 
 @by_kernel
@@ -106,24 +108,28 @@ def test_pytorch_finds_nothing_wrong(kernel: Kernel) -> None:
     tracked = arguments_of(kernel)
     if kernel.operator.python_name in FORMULAS:
         constant = {"top", "rest", *(name for _, name in constants_of(kernel))}
-        for name, own in zip(kernel.names, tracked, strict=True):
-            if isinstance(own, torch.Tensor) and own.is_floating_point():
-                own.requires_grad_(name not in constant)
+        for name, value in zip(kernel.names, tracked, strict=True):
+            if isinstance(value, torch.Tensor) and value.is_floating_point():
+                value.requires_grad_(name not in constant)
     parts = ["test_schema", "test_autograd_registration", "test_faketensor"]
     parts += ["test_aot_dispatch_dynamic"] * (kernel in TRACED)
     of_its_kind = EVERYTHING or kernel in TRACED
     if of_its_kind:
         torch.library.opcheck(kernel.op, tuple(tracked), test_utils=parts)
     if not kernel.operator.output.in_place:
-        made = several(kernel.op(*arguments))
+        outputs = several(kernel.op(*arguments))
         out = getattr(OPS, kernel.operator.python_name).out
-        places = [own.name for own in out._schema.arguments if own.kwarg_only]
-        given = {name: torch.full_like(own, 7.0) for name, own in zip(places, made, strict=True)}
-        out(*arguments, **given)
-        for own, known, written in zip(given.values(), made, kernel.operator.outputs, strict=True):
-            assert torch.equal(own, known) or written.field in ("zloss", "lse_for_zloss")
+        places = [argument.name for argument in out._schema.arguments if argument.kwarg_only]
+        buffers = {
+            name: torch.full_like(output, 7.0) for name, output in zip(places, outputs, strict=True)
+        }
+        out(*arguments, **buffers)
+        for output, known, written in zip(
+            buffers.values(), outputs, kernel.operator.outputs, strict=True
+        ):
+            assert torch.equal(output, known) or written.field in ("zloss", "lse_for_zloss")
         if of_its_kind:
-            torch.library.opcheck(out, tuple(arguments), given, test_utils=("test_schema", "test_faketensor"))  # fmt: skip
+            torch.library.opcheck(out, tuple(arguments), buffers, test_utils=("test_schema", "test_faketensor"))  # fmt: skip
 
 
 ROWS = torch.tensor([0, 1, -100, 3])
@@ -169,12 +175,12 @@ DOUBLE: dict[str, tuple[Loss, tuple[int, ...], int]] = {
 def test_derivatives_are_right_twice_in_float64(name: str) -> None:
     function, shape, count = DOUBLE[name]
     torch.manual_seed(1)
-    given = [torch.randn(shape, dtype=torch.float64, requires_grad=True) for _ in range(count)]
+    inputs = [torch.randn(shape, dtype=torch.float64, requires_grad=True) for _ in range(count)]
     if "results" in name:
-        given[1] = (torch.rand(shape, dtype=torch.float64) * 3 - 2).requires_grad_()
+        inputs[1] = (torch.rand(shape, dtype=torch.float64) * 3 - 2).requires_grad_()
     # Along some directions; `make test-all` tries every element by itself.
-    assert torch.autograd.gradcheck(function, given, fast_mode=not EVERYTHING)
-    assert torch.autograd.gradgradcheck(function, given, fast_mode=not EVERYTHING)
+    assert torch.autograd.gradcheck(function, inputs, fast_mode=not EVERYTHING)
+    assert torch.autograd.gradgradcheck(function, inputs, fast_mode=not EVERYTHING)
 
 
 CONSTANT = [name for name, kernel in KERNELS.items() if kernel.operator.constants]
@@ -189,17 +195,17 @@ def test_float64_is_the_reference(name: str) -> None:
     if operator in OPERATORS:
         cases += cases_of(operator, np.random.default_rng(3), FLOAT)
     for case in cases:
-        given = [tensor(case.get(p.python_name, p.default)) for p in kernel.parameters]
-        wide = tuple([a.double() if isinstance(a, torch.Tensor) and a.is_floating_point() else a for a in given])  # fmt: skip
-        found = [own(operator, wide) for own in (in_float64, by_reference)]
-        for mine, known in zip(*map(several, found), strict=True):
+        arguments = [tensor(case.get(p.python_name, p.default)) for p in kernel.parameters]
+        wide = tuple([a.double() if isinstance(a, torch.Tensor) and a.is_floating_point() else a for a in arguments])  # fmt: skip
+        results = [function(operator, wide) for function in (in_float64, by_reference)]
+        for mine, known in zip(*map(several, results), strict=True):
             torch.testing.assert_close(mine, known, rtol=1e-12, atol=1e-14, equal_nan=True)
         place = kernel.names.index("target") if "target" in case else 0
         if not wide[place].is_floating_point() and wide[place].numel():
             stray = (*wide[:place], wide[place] * 0 + 99, *wide[place + 1 :])
-            for own in (in_float64, by_reference):
+            for function in (in_float64, by_reference):
                 with pytest.raises(IndexError, match="Target 99 is out of bounds"):
-                    own(operator, stray)
+                    function(operator, stray)
 
 
 def test_cross_entropy_by_log_probabilities_is_derived_once() -> None:
@@ -227,9 +233,9 @@ def loss(x: Any) -> Any:
 
 def test_compiled_whole() -> None:
     x = torch.randn(4, 5, requires_grad=True)
-    made = torch.compile(loss, fullgraph=True, backend="aot_eager")
+    compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
     for value, known in zip(
-        (made(x), *torch.autograd.grad(made(x), x)), (loss(x), *torch.autograd.grad(loss(x), x)), strict=True
+        (compiled(x), *torch.autograd.grad(compiled(x), x)), (loss(x), *torch.autograd.grad(loss(x), x)), strict=True
     ):  # fmt: skip
         assert torch.equal(value, known)
 
@@ -241,12 +247,12 @@ def test_compiled_for_any_size() -> None:
         seen.append(graph)
         return graph.forward
 
-    made = torch.compile(
+    compiled = torch.compile(
         lambda x, y: OPS.l1_loss(x, y) * 2, fullgraph=True, backend=backend, dynamic=True
     )
     for rows in (2, 5, 9):
         x = torch.randn(rows, 3)
-        assert torch.equal(made(x, x + 1), OPS.l1_loss(x, x + 1) * 2)
+        assert torch.equal(compiled(x, x + 1), OPS.l1_loss(x, x + 1) * 2)
     assert len(seen) == 1
 
 
@@ -261,20 +267,20 @@ def plain_given(x: Any) -> Any:
 
 
 def plain_several(x: Any) -> Any:
-    found = openaclnn.nll_loss(x, ROWS, WEIGHT.to(x.dtype))
-    return found.out + found.total_weight
+    result = openaclnn.nll_loss(x, ROWS, WEIGHT.to(x.dtype))
+    return result.out + result.total_weight
 
 
 def plain_in_place(x: Any) -> Any:
-    own = x.clone()
-    return openaclnn.inplace_elu(own) + own
+    copied = x.clone()
+    return openaclnn.inplace_elu(copied) + copied
 
 
 @pytest.mark.parametrize("function", [plain_fresh, plain_given, plain_several, plain_in_place])
 def test_a_plain_call_does_not_break_the_graph(function: Any) -> None:
     x = torch.randn(4, 5)
-    made = torch.compile(function, fullgraph=True, backend="aot_eager")
-    assert torch.equal(made(x), function(x))
+    compiled = torch.compile(function, fullgraph=True, backend="aot_eager")
+    assert torch.equal(compiled(x), function(x))
 
 
 class Module(torch.nn.Module):
@@ -285,12 +291,12 @@ class Module(torch.nn.Module):
 @pytest.mark.parametrize("strict", [False, True])
 def test_exported_for_any_size(strict: bool) -> None:
     rows = torch.export.Dim("rows", min=2, max=100)
-    given = (torch.randn(4, 5), ROWS)
+    inputs = (torch.randn(4, 5), ROWS)
     program = torch.export.export(
-        Module(), given, dynamic_shapes={"x": {0: rows}, "target": {0: rows}}, strict=strict
+        Module(), inputs, dynamic_shapes={"x": {0: rows}, "target": {0: rows}}, strict=strict
     )
     other = (torch.randn(7, 5), torch.zeros(7, dtype=torch.int64))
-    for arguments in (given, other):
+    for arguments in (inputs, other):
         assert torch.equal(program.module()(*arguments), Module()(*arguments))
     called = [str(node.target) for node in program.graph.nodes]
     assert "openaclnn.nll_loss.default" in called
@@ -304,10 +310,10 @@ def test_recorded_and_transformed() -> None:
     assert torch.equal(graph(x, x + 1), OPS.l1_loss(x, x + 1))
     assert torch.equal(torch.func.functionalize(loss)(x[0]), loss(x[0]))
     traced = torch.func.grad(loss)
-    each = torch.stack([traced(own) for own in x])
-    own = x[0].clone().requires_grad_()
-    assert torch.equal(each[0], torch.autograd.grad(loss(own), own)[0])
-    assert torch.equal(torch.vmap(loss)(x), torch.stack([loss(own) for own in x]))
+    each = torch.stack([traced(row) for row in x])
+    leaf = x[0].clone().requires_grad_()
+    assert torch.equal(each[0], torch.autograd.grad(loss(leaf), leaf)[0])
+    assert torch.equal(torch.vmap(loss)(x), torch.stack([loss(row) for row in x]))
     assert torch.equal(torch.vmap(OPS.elu, in_dims=1, out_dims=1)(x), OPS.elu(x))
     assert torch.equal(torch.vmap(traced)(x), each)
     twice = torch.func.jacrev(torch.func.jacrev(lambda x: OPS.smooth_l1_loss(x, 2 * x)))
@@ -327,14 +333,14 @@ def test_losses_are_computed_in_float_under_autocast() -> None:
 
 def test_refusals_are_pytorchs_exceptions() -> None:
     x = torch.randn(4, 5)
-    for own in (x, x.double()):
+    for logits in (x, x.double()):
         with pytest.raises(IndexError, match="Target 5 is out of bounds"):
-            OPS.nll_loss(own, torch.tensor([0, 5, 1, 1]), WEIGHT.to(own.dtype))
+            OPS.nll_loss(logits, torch.tensor([0, 5, 1, 1]), WEIGHT.to(logits.dtype))
         with pytest.raises(RuntimeError, match="broadcasts with"):
-            OPS.l1_loss(own, own[:, :3])
+            OPS.l1_loss(logits, logits[:, :3])
     with pytest.raises(RuntimeError, match="same device"):
         OPS.l1_loss(x.to("meta"), x)
-    assert all(p.kind is not Kind.OUTPUT or p.in_place for own in KERNELS.values() for p in own.parameters)  # fmt: skip
+    assert all(p.kind is not Kind.OUTPUT or p.in_place for kernel in KERNELS.values() for p in kernel.parameters)  # fmt: skip
 
 
 def test_weights_that_should_learn_are_refused() -> None:
@@ -386,9 +392,11 @@ def test_rows_along_an_axis_are_pytorchs(name: str) -> None:
     for shape, dim in (((4, 5), -1), ((3, 4, 5), 1), ((6,), 0), ((), 0), ((2, 1, 3), -2)):
         x = torch.randn(shape, requires_grad=True)
         g = torch.randn(shape)
-        for own, known in ((ours(x, dim), theirs(x, dim)),):
-            torch.testing.assert_close(own, known)
-            one, other = (torch.autograd.grad(y, x, g, create_graph=True)[0] for y in (own, known))
+        for actual, known in ((ours(x, dim), theirs(x, dim)),):
+            torch.testing.assert_close(actual, known)
+            one, other = (
+                torch.autograd.grad(y, x, g, create_graph=True)[0] for y in (actual, known)
+            )
             torch.testing.assert_close(one, other)
             again = [torch.autograd.grad((y * y).sum(), x)[0] for y in (one, other)]
             torch.testing.assert_close(*again, rtol=1e-4, atol=1e-6)
@@ -400,9 +408,9 @@ def test_rows_along_an_axis_under_transforms(name: str) -> None:
     x = torch.randn(3, 4, 5)
     for batch in (0, 1, 2, -1):
         for dim in (-2, -1, 0, 1):
-            own = torch.vmap(lambda x, d=dim: ours(x, d), in_dims=batch)(x)
+            actual = torch.vmap(lambda x, d=dim: ours(x, d), in_dims=batch)(x)
             known = torch.vmap(lambda x, d=dim: theirs(x, d), in_dims=batch)(x)
-            torch.testing.assert_close(own, known)
+            torch.testing.assert_close(actual, known)
     torch.testing.assert_close(torch.vmap(lambda x: ours(x, 0))(x[0, 0]), torch.ones(5) * (name == "softmax"))  # fmt: skip
     most = torch.randn(2, *(1,) * 7, 3)
     torch.testing.assert_close(torch.vmap(lambda x: ours(x, -1))(most), theirs(most, -1))
@@ -421,13 +429,13 @@ def test_rows_along_an_axis_under_transforms(name: str) -> None:
 @AXES
 def test_rows_along_an_axis_are_compiled_whole(name: str) -> None:
     ours = getattr(OPS, name)
-    made = torch.compile(
+    compiled = torch.compile(
         lambda x: ours(x, 1) * 2, fullgraph=True, backend="aot_eager", dynamic=True
     )
     for rows in (2, 5):
         x = torch.randn(rows, 4, 3, requires_grad=True)
-        assert torch.equal(made(x), ours(x, 1) * 2)
+        assert torch.equal(compiled(x), ours(x, 1) * 2)
         one, other = (
-            torch.autograd.grad(y.square().sum(), x)[0] for y in (made(x), ours(x, 1) * 2)
+            torch.autograd.grad(y.square().sum(), x)[0] for y in (compiled(x), ours(x, 1) * 2)
         )
         assert torch.equal(one, other)

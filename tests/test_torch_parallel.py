@@ -119,41 +119,41 @@ def whole(tensor: Tensor) -> Tensor:
 
 def problem(dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor, Tensor]:
     """Logits, targets and weights: ignored, confident and tied rows, and one with -inf in whole shards."""
-    made = torch.Generator().manual_seed(7)
-    logits = torch.randn(ROWS, CLASSES, generator=made) * 3
-    target = torch.randint(CLASSES, (ROWS,), generator=made)
+    generator = torch.Generator().manual_seed(7)
+    logits = torch.randn(ROWS, CLASSES, generator=generator) * 3
+    target = torch.randint(CLASSES, (ROWS,), generator=generator)
     target[3] = target[8] = -100
     logits[0, target[0]] = 40.0
     logits[1] = 0.5
     logits[2, ::5] = 12.0
     logits[4, : CLASSES // 2 + 1] = -math.inf
     target[4] = CLASSES - 1
-    return logits.to(dtype), target, torch.rand(CLASSES, generator=made) + 0.5
+    return logits.to(dtype), target, torch.rand(CLASSES, generator=generator) + 0.5
 
 
 def expected(logits: Tensor, target: Tensor, *, zloss_scale: float = 0.0, **options: Any) -> Any:
     """Loss and gradient of all rows and classes by PyTorch in float64."""
-    own = logits.double().requires_grad_()
+    leaf = logits.double().requires_grad_()
     if options.get("weight") is not None:
         options["weight"] = options["weight"].double()
-    loss = F.cross_entropy(own, target, **options)
+    loss = F.cross_entropy(leaf, target, **options)
     if zloss_scale:
         ignored = target == options.get("ignore_index", -100)
-        squares = zloss_scale * own.logsumexp(1).square().masked_fill(ignored, 0.0)
+        squares = zloss_scale * leaf.logsumexp(1).square().masked_fill(ignored, 0.0)
         reduction = options.get("reduction", "mean")
         if reduction == "none":
             loss = loss + squares
         else:
             loss = loss + squares.sum() / (1 if reduction == "sum" else (~ignored).sum())
-    (gradient,) = torch.autograd.grad(loss.sum(), own)
+    (gradient,) = torch.autograd.grad(loss.sum(), leaf)
     return loss.detach(), gradient
 
 
 def run(function: Callable[..., Tensor], logits: Tensor, *arguments: Any, **options: Any) -> Any:
-    own = logits.detach().clone().requires_grad_()
-    loss = function(own, *arguments, **options)
-    (gradient,) = torch.autograd.grad(loss.sum(), own)
-    assert gradient.dtype == own.dtype
+    leaf = logits.detach().clone().requires_grad_()
+    loss = function(leaf, *arguments, **options)
+    (gradient,) = torch.autograd.grad(loss.sum(), leaf)
+    assert gradient.dtype == leaf.dtype
     return loss.detach(), gradient
 
 
@@ -201,22 +201,22 @@ def classes_apart(team: Team) -> None:
             logits = hidden_infinities(logits, options)
             if options.get("ignore_index"):
                 target[target == -100] = 5
-            own = team.cut(CLASSES)
-            for given in (weight, weight[own]) if weighted else (None,):
+            shard = team.cut(CLASSES)
+            for class_weight in (weight, weight[shard]) if weighted else (None,):
                 exact = expected(logits, target, weight=weight if weighted else None, **options)
                 got = run(
-                    parallel.vocab_parallel_cross_entropy, logits[:, own], target,
-                    group=team.group, weight=given, **options,
+                    parallel.vocab_parallel_cross_entropy, logits[:, shard], target,
+                    group=team.group, weight=class_weight, **options,
                 )  # fmt: skip
                 scale = exact[1].abs().amax(1, keepdim=True)
                 assert_near(got[0], exact[0])
-                assert_near(got[1], exact[1][:, own], scale)
+                assert_near(got[1], exact[1][:, shard], scale)
                 alone = run(
                     parallel.vocab_parallel_cross_entropy, logits, target,
                     group=team.alone, weight=weight if weighted else None, **options,
                 )  # fmt: skip
                 assert_near(got[0], alone[0].double())
-                assert_near(got[1], alone[1][:, own].double(), scale)
+                assert_near(got[1], alone[1][:, shard].double(), scale)
 
 
 @case
@@ -226,13 +226,13 @@ def confident_rows(team: Team) -> None:
     target = torch.tensor([1, 9, CLASSES - 1])
     logits[torch.arange(3), target] = torch.tensor([20.0, 40.0, 60.0])
     exact_loss = torch.log1p((CLASSES - 1) * torch.tensor([-20.0, -40.0, -60.0]).double().exp())
-    own = team.cut(CLASSES)
+    shard = team.cut(CLASSES)
     loss, gradient = run(
-        parallel.vocab_parallel_cross_entropy, logits[:, own], target, group=team.group, reduction="none"
+        parallel.vocab_parallel_cross_entropy, logits[:, shard], target, group=team.group, reduction="none"
     )  # fmt: skip
     torch.testing.assert_close(loss.double(), exact_loss, rtol=1e-6, atol=0.0)
-    here = (target >= own.start) & (target < own.stop)
-    at_target = gradient[here, target[here] - own.start].double()
+    here = (target >= shard.start) & (target < shard.stop)
+    at_target = gradient[here, target[here] - shard.start].double()
     torch.testing.assert_close(at_target, torch.expm1(-exact_loss[here]), rtol=1e-6, atol=0.0)
 
 
@@ -246,71 +246,71 @@ def batch_apart(team: Team) -> None:
             if options.get("ignore_index"):
                 target[target == -100] = 5
             options = options | {"weight": weight if weighted else None}
-            own = team.cut(ROWS)
+            shard = team.cut(ROWS)
             got = run(
-                parallel.batch_parallel_cross_entropy, logits[own], target[own], group=team.group, **options
+                parallel.batch_parallel_cross_entropy, logits[shard], target[shard], group=team.group, **options
             )  # fmt: skip
             alone = run(
                 parallel.batch_parallel_cross_entropy, logits, target, group=team.alone, **options
             )
             exact = expected(logits, target, **options)
             each = options.get("reduction") == "none"
-            assert torch.equal(got[1], alone[1][own])
+            assert torch.equal(got[1], alone[1][shard])
             if each or dtype != torch.float64:
-                assert torch.equal(got[0], alone[0][own] if each else alone[0])
+                assert torch.equal(got[0], alone[0][shard] if each else alone[0])
             assert_near(alone[0], exact[0])
             assert_near(alone[1], exact[1], exact[1].abs().amax(1, keepdim=True))
 
 
 def pixels(dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor, Tensor]:
-    made = torch.Generator().manual_seed(9)
-    values = torch.randn(ROWS, 5, 3, 2, generator=made)
-    target = torch.randint(5, (ROWS, 3, 2), generator=made)
+    generator = torch.Generator().manual_seed(9)
+    values = torch.randn(ROWS, 5, 3, 2, generator=generator)
+    target = torch.randint(5, (ROWS, 3, 2), generator=generator)
     target[2:5] = -100
-    return values.to(dtype), target, torch.rand(5, generator=made) + 0.5
+    return values.to(dtype), target, torch.rand(5, generator=generator) + 0.5
 
 
 @case
 def batch_of_pixels_apart(team: Team) -> None:
     values, target, weight = pixels()
-    own = team.cut(ROWS)
+    shard = team.cut(ROWS)
     pairs = [
         (parallel.batch_parallel_cross_entropy, F.cross_entropy),
         (parallel.batch_parallel_nll_loss, F.nll_loss),
     ]
     for ours, theirs in pairs:
         for reduction in ("none", "mean", "sum"):
-            for given in (None, weight):
-                options = {"weight": given, "reduction": reduction}
-                got = run(ours, values[own], target[own], group=team.group, **options)
+            for class_weight in (None, weight):
+                options = {"weight": class_weight, "reduction": reduction}
+                got = run(ours, values[shard], target[shard], group=team.group, **options)
                 every = run(ours, values, target, group=team.alone, **options)
-                options["weight"] = None if given is None else given.double()
+                options["weight"] = None if class_weight is None else class_weight.double()
                 exact = run(theirs, values.double(), target, **options)
-                assert torch.equal(got[0], every[0][own] if reduction == "none" else every[0])
-                assert torch.equal(got[1], every[1][own])
+                assert torch.equal(got[0], every[0][shard] if reduction == "none" else every[0])
+                assert torch.equal(got[1], every[1][shard])
                 assert_near(every[0], exact[0])
                 assert_near(every[1], exact[1], exact[1].abs().amax(1, keepdim=True))
 
 
 @case
 def elements_apart(team: Team) -> None:
-    made = torch.Generator().manual_seed(3)
-    x, y = torch.randn(2, ROWS, 40, generator=made).unbind()
+    generator = torch.Generator().manual_seed(3)
+    x, y = torch.randn(2, ROWS, 40, generator=generator).unbind()
     pairs: list[tuple[Any, Any, dict[str, Any]]] = [
         (parallel.batch_parallel_l1_loss, F.l1_loss, {}),
         (parallel.batch_parallel_smooth_l1_loss, F.smooth_l1_loss, {"beta": 0.7}),
     ]
-    own = team.cut(ROWS)
+    shard = team.cut(ROWS)
     for dtype in EPS:
         a, b = x.to(dtype), y.to(dtype)
         for ours, theirs, more in pairs:
             for reduction in ("none", "mean", "sum"):
                 options = {"reduction": reduction, **more}
-                got = run(ours, a[own], b[own], group=team.group, **options)
+                got = run(ours, a[shard], b[shard], group=team.group, **options)
                 exact = run(theirs, a.double(), b.double(), **options)
-                assert_near(got[0], exact[0][own] if reduction == "none" else exact[0])
-                assert_near(got[1], exact[1][own])
-                of_target = run(ours, b[own], a[own], group=team.group, **options)
+                assert_near(got[0], exact[0][shard] if reduction == "none" else exact[0])
+                assert_near(got[1], exact[1][shard])
+                of_target = run(ours, b[shard], a[shard], group=team.group, **options)
                 assert torch.equal(of_target[1], -got[1])
 
 
@@ -325,9 +325,9 @@ def averaged_by_ddp(team: Team) -> None:
     exact = head.weight.grad
     head.weight.grad = None
     model = torch.nn.parallel.DistributedDataParallel(head, process_group=team.group)
-    own = team.cut(ROWS)
+    shard = team.cut(ROWS)
     loss = parallel.batch_parallel_cross_entropy(
-        model(features[own]), target[own], group=team.group, averaged=True
+        model(features[shard]), target[shard], group=team.group, averaged=True
     )
     loss.backward()
     torch.testing.assert_close(head.weight.grad, exact)
@@ -342,11 +342,11 @@ class Sizes(TorchDispatchMode):
         self.inputs: set[int] = set()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        made = func(*args, **(kwargs or {}))
-        for tensor in made if isinstance(made, (tuple, list)) else [made]:
+        result = func(*args, **(kwargs or {}))
+        for tensor in result if isinstance(result, (tuple, list)) else [result]:
             if isinstance(tensor, Tensor):
                 self.seen.append(tensor.untyped_storage().nbytes())
-        return made
+        return result
 
 
 @case
@@ -388,10 +388,10 @@ def two_exchanges_and_no_copies(team: Team) -> None:
 
 def linear_problem(dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor, Tensor, dict[str, Tensor]]:  # fmt: skip
     """Features, the weight of a linear layer, its bias, and tensors that count for something by name."""
-    made = torch.Generator().manual_seed(5)
-    x, matrix, bias = (torch.randn(*shape, generator=made).to(dtype) for shape in ((ROWS, 6), (CLASSES, 6), (CLASSES,)))  # fmt: skip
+    generator = torch.Generator().manual_seed(5)
+    x, matrix, bias = (torch.randn(*shape, generator=generator).to(dtype) for shape in ((ROWS, 6), (CLASSES, 6), (CLASSES,)))  # fmt: skip
     _, target, weight = problem()
-    return x, matrix, bias, {"target": target, "weight": weight, "token_weight": torch.rand(ROWS, generator=made)}  # fmt: skip
+    return x, matrix, bias, {"target": target, "weight": weight, "token_weight": torch.rand(ROWS, generator=generator)}  # fmt: skip
 
 
 LINEAR: list[tuple[tuple[str, ...], dict[str, Any]]] = [
@@ -406,7 +406,7 @@ LINEAR: list[tuple[tuple[str, ...], dict[str, Any]]] = [
 
 def linear_run(function: Any, learnt: tuple[Tensor, ...], target: Tensor, **options: Any) -> list[Tensor]:  # fmt: skip
     """Loss and gradients of input, weight and bias."""
-    x, matrix, bias = (own.detach().clone().requires_grad_() for own in learnt)
+    x, matrix, bias = (tensor.detach().clone().requires_grad_() for tensor in learnt)
     loss = function(x, matrix, target, linear_bias=bias, **options)
     incoming = torch.linspace(1, 2, loss.numel()).to(loss.dtype).view(loss.shape)
     return [loss.detach(), *torch.autograd.grad(loss, (x, matrix, bias), incoming)]
@@ -415,16 +415,16 @@ def linear_run(function: Any, learnt: tuple[Tensor, ...], target: Tensor, **opti
 @case
 def a_linear_layer_in_columns(team: Team) -> None:
     """Chunks of one row, of some, and of a quarter of all; float64 and second derivatives take the logits."""
-    own = team.cut(CLASSES)
+    shard = team.cut(CLASSES)
     for dtype in EPS if team.size == 2 else (torch.float32,):
         x, matrix, bias, more = linear_problem(dtype)
         for names, options in LINEAR if dtype in (torch.float32, torch.float64) else LINEAR[2:4]:
-            given = {name: more[name] for name in names}
-            wide = {name: tensor.double() for name, tensor in given.items()}
+            tensors = {name: more[name] for name in names}
+            wide = {name: tensor.double() for name, tensor in tensors.items()}
             plain = {name: value for name, value in options.items() if name != "memory"}
             exact = linear_run(functional.linear_cross_entropy, (x.double(), matrix.double(), bias.double()), more["target"], **wide, **plain)  # fmt: skip
-            got = linear_run(parallel.linear_cross_entropy, (x, matrix[own], bias[own]), more["target"], group=team.group, **given, **options)  # fmt: skip
-            known = [exact[0], exact[1], exact[2][own], exact[3][own]]
+            got = linear_run(parallel.linear_cross_entropy, (x, matrix[shard], bias[shard]), more["target"], group=team.group, **tensors, **options)  # fmt: skip
+            known = [exact[0], exact[1], exact[2][shard], exact[3][shard]]
             for tensor, right, whole_one in zip(got, known, exact, strict=True):
                 assert tensor.dtype == dtype
                 near = max(
@@ -436,7 +436,7 @@ def a_linear_layer_in_columns(team: Team) -> None:
         twice(function, x, weight, more["target"], **group)
         for function, weight, group in (
             (functional.linear_cross_entropy, matrix, {}),
-            (parallel.linear_cross_entropy, matrix[own], {"group": team.group}),
+            (parallel.linear_cross_entropy, matrix[shard], {"group": team.group}),
         )
     )
     torch.testing.assert_close(several, one, rtol=1e-4, atol=1e-5)
@@ -468,7 +468,7 @@ def a_linear_layer_exchanges_some_numbers_a_row(team: Team) -> None:
         for wanted in ("forward", "gradients"):
             collectives.all_reduce = counting
             try:
-                with torch.set_grad_enabled(wanted == "gradients"), Sizes() as made:
+                with torch.set_grad_enabled(wanted == "gradients"), Sizes() as sizes:
                     loss = parallel.linear_cross_entropy(x, matrix, target, group=team.group)
                     if wanted == "gradients":
                         loss.backward()
@@ -477,7 +477,7 @@ def a_linear_layer_exchanges_some_numbers_a_row(team: Team) -> None:
             totals[classes, wanted] = sum(counted)
             counted.clear()
             if classes == 1024:  # two of four chunks
-                assert max(made.seen) <= rows * classes * 4 // 2 + matrix.nbytes
+                assert max(sizes.seen) <= rows * classes * 4 // 2 + matrix.nbytes
     assert totals[64, "forward"] == totals[1024, "forward"] == 4 * 8 * rows + 8 * team.size
     assert totals[64, "gradients"] == totals[1024, "gradients"] == totals[64, "forward"] + 4 * features * rows  # fmt: skip
 
@@ -486,17 +486,17 @@ def a_linear_layer_exchanges_some_numbers_a_row(team: Team) -> None:
 def a_linear_layer_of_rows_apart(team: Team) -> None:
     """One mean over the rows of all processes, whose gradients are added up, or averaged."""
     x, matrix, bias, more = linear_problem()
-    own = team.cut(ROWS)
+    shard = team.cut(ROWS)
     for averaged, options in ((False, {}), (True, {"zloss_scale": 0.1, "weight": more["weight"]}), (True, {"reduction": "sum"})):  # fmt: skip
         exact = linear_run(functional.linear_cross_entropy, (x, matrix, bias), more["target"], **options)  # fmt: skip
         got = linear_run(
-            parallel.linear_cross_entropy, (x[own], matrix, bias), more["target"][own], group=team.alone, data_group=team.group, averaged=averaged,
+            parallel.linear_cross_entropy, (x[shard], matrix, bias), more["target"][shard], group=team.alone, data_group=team.group, averaged=averaged,
             **options,
         )  # fmt: skip
         for tensor in got[2:]:
             dist.all_reduce(tensor, group=team.group)
         factor = team.size if averaged else 1
-        known = [exact[0], exact[1][own] * factor, exact[2] * factor, exact[3] * factor]
+        known = [exact[0], exact[1][shard] * factor, exact[2] * factor, exact[3] * factor]
         torch.testing.assert_close(got, known, rtol=1e-5, atol=1e-6)
 
 
@@ -515,12 +515,12 @@ def a_linear_layer_of_dtensors(team: Team) -> None:
             distribute_tensor(tensor, mesh, placements)
             for tensor, placements in ((x, of_rows), (matrix, of_classes), (bias, of_classes))
         ]
-        learnt = [own.requires_grad_() for own in placed]
+        learnt = [tensor.requires_grad_() for tensor in placed]
         loss = functional.linear_cross_entropy(learnt[0], learnt[1], target, linear_bias=learnt[2], **options)  # fmt: skip
         incoming = torch.linspace(1, 2, loss.numel()).view(loss.shape)
         gradients = torch.autograd.grad(loss, learnt, distribute_tensor(incoming, mesh, loss.placements))  # fmt: skip
-        for own, known in zip((loss, *gradients), exact, strict=True):
-            torch.testing.assert_close(own.full_tensor(), known, rtol=1e-5, atol=1e-6)
+        for result, known in zip((loss, *gradients), exact, strict=True):
+            torch.testing.assert_close(result.full_tensor(), known, rtol=1e-5, atol=1e-6)
 
 
 PLACED: dict[int, list[tuple[tuple[int, ...], list[Placement]]]] = {
@@ -545,17 +545,19 @@ def dtensors_of_classes(team: Team) -> None:
             logits = hidden_infinities(logits, options)
             if options.get("ignore_index"):
                 target[target == -100] = 5
-            given = weight if weighted else None
-            exact = expected(logits, target, weight=given, **options)
+            class_weight = weight if weighted else None
+            exact = expected(logits, target, weight=class_weight, **options)
             placed = distribute_tensor(logits, mesh, placements).requires_grad_()
             if weighted:
-                given = distribute_tensor(weight, mesh, [Replicate()] * mesh.ndim)
-            loss = parallel.cross_entropy(placed, target, given, **options)
+                class_weight = distribute_tensor(weight, mesh, [Replicate()] * mesh.ndim)
+            loss = parallel.cross_entropy(placed, target, class_weight, **options)
             loss.sum().backward()
             assert isinstance(placed.grad, DTensor)
             # PyTorch may take one process for all of them.
             laid = zip(placed.grad.placements, placements, mesh.shape, strict=True)
-            assert all(own == wanted for own, wanted, processes in laid if processes > 1)
+            assert all(
+                placement == wanted for placement, wanted, processes in laid if processes > 1
+            )
             assert loss.shape == exact[0].shape
             assert_near(loss.full_tensor().detach(), exact[0])
             scale = exact[1].abs().amax(1, keepdim=True)
@@ -574,8 +576,11 @@ def dtensors_of_classes(team: Team) -> None:
 @case_of_two
 def a_head_in_columns(team: Team) -> None:
     """Logits as a column-parallel matrix makes them, and the gradients of matrix and features."""
-    made = torch.Generator().manual_seed(2)
-    features, matrix = torch.randn(ROWS, 6, generator=made), torch.randn(CLASSES, 6, generator=made)
+    generator = torch.Generator().manual_seed(2)
+    features, matrix = (
+        torch.randn(ROWS, 6, generator=generator),
+        torch.randn(CLASSES, 6, generator=generator),
+    )
     _, target, weight = problem()
     wide = [features.double().requires_grad_(), matrix.double().requires_grad_()]
     F.cross_entropy(F.linear(*wide), target, weight.double()).backward()
@@ -586,8 +591,8 @@ def a_head_in_columns(team: Team) -> None:
     ]
     rows = placed[0].redistribute(placements=[Replicate()], async_op=True)
     parallel.cross_entropy(F.linear(rows, placed[1]), target, weight).backward()
-    for own, exact in zip(placed, wide, strict=True):
-        assert_near(own.grad.full_tensor(), exact.grad, exact.grad.abs().max() * 4)
+    for tensor, exact in zip(placed, wide, strict=True):
+        assert_near(tensor.grad.full_tensor(), exact.grad, exact.grad.abs().max() * 4)
 
 
 class Talker(torch.nn.Module):
@@ -629,8 +634,8 @@ def a_tensor_parallel_head_of_a_model(team: Team) -> None:
         assert isinstance(loss, DTensor) is (way == "shards")
         loss.backward()
         torch.testing.assert_close(whole(loss), exact)
-        for own, other in zip(model.parameters(), known.parameters(), strict=True):
-            torch.testing.assert_close(whole(own.grad), other.grad)
+        for parameter, other in zip(model.parameters(), known.parameters(), strict=True):
+            torch.testing.assert_close(whole(parameter.grad), other.grad)
         torch.testing.assert_close(whole(logits.materialize()), known(words))
         torch.testing.assert_close(whole(logits.softmax(-1)), known(words).softmax(-1))
         assert isinstance(model(words), Tensor)
@@ -681,7 +686,7 @@ def functions_and_modules_on_dtensors(team: Team) -> None:
         (functional.cross_entropy, F.cross_entropy, (target, weight)),
     ]  # fmt: skip
     for ours, theirs, rest in losses:
-        wide = [own.double() if own.is_floating_point() else own for own in rest]
+        wide = [tensor.double() if tensor.is_floating_point() else tensor for tensor in rest]
         exact = run(theirs, x.double(), *wide)
         for placement in (Shard(0), Shard(1)):
             placed = distribute_tensor(x, mesh, [placement]).requires_grad_()
@@ -711,9 +716,9 @@ def what_pytorch_computes_on_dtensors(team: Team) -> None:
     for ours, theirs, rest in losses:
         exact = run(theirs, x, rest)
         for placement in (Shard(0), Shard(1)):
-            for given in (rest, distribute_tensor(rest, mesh, [Replicate()])):
+            for target in (rest, distribute_tensor(rest, mesh, [Replicate()])):
                 placed = distribute_tensor(x, mesh, [placement]).requires_grad_()
-                loss = ours(placed, given)
+                loss = ours(placed, target)
                 loss.backward()
                 torch.testing.assert_close(loss.full_tensor(), exact[0])
                 torch.testing.assert_close(placed.grad.full_tensor(), exact[1])
@@ -747,10 +752,10 @@ def gradients_of_gradients(team: Team) -> None:
     for options in every:
         theirs = {**options}
         scale = theirs.pop("zloss_scale", 0.0)
-        own = x.clone().requires_grad_()
-        loss = F.cross_entropy(own, target, **theirs)
-        loss = loss + z_loss(own, target, scale, theirs.get("reduction", "mean"))
-        exact = penalty(loss, own)
+        leaf = x.clone().requires_grad_()
+        loss = F.cross_entropy(leaf, target, **theirs)
+        loss = loss + z_loss(leaf, target, scale, theirs.get("reduction", "mean"))
+        exact = penalty(loss, leaf)
         grouped = {"group": team.group, **options}
         ways: list[tuple[Any, Tensor, Any, Tensor, dict[str, Any]]] = [
             ((slice(None), classes), x[:, classes].clone(), parallel.vocab_parallel_cross_entropy, target, grouped),
@@ -758,22 +763,22 @@ def gradients_of_gradients(team: Team) -> None:
             ((), distribute_tensor(x, mesh, [Shard(0)]), functional.cross_entropy, target, options),
             ((), distribute_tensor(x, mesh, [Shard(1)]), parallel.cross_entropy, target, options),
         ]  # fmt: skip
-        for at, part, ours, aims, given in ways:
+        for at, part, ours, aims, named in ways:
             part = part.requires_grad_()
-            for got, wanted in zip(penalty(ours(part, aims, **given), part), exact, strict=True):
+            for got, wanted in zip(penalty(ours(part, aims, **named), part), exact, strict=True):
                 torch.testing.assert_close(whole(got), wanted[at])
     aim = x.flip(0)
     pairs: list[tuple[str, Tensor, dict[str, Any]]] = [
         ("l1_loss", aim, {}), ("smooth_l1_loss", aim, {"beta": 2.0}), ("nll_loss", target, {"weight": weight})
     ]  # fmt: skip
-    for name, given, more in pairs:
-        own = x.clone().requires_grad_()
-        exact = penalty(getattr(F, name)(own, given, **more), own)
+    for name, goal, more in pairs:
+        leaf = x.clone().requires_grad_()
+        exact = penalty(getattr(F, name)(leaf, goal, **more), leaf)
         part = x[rows].clone().requires_grad_()
         over = getattr(parallel, f"batch_parallel_{name}")
-        got = penalty(over(part, given[rows], group=team.group, **more), part)
+        got = penalty(over(part, goal[rows], group=team.group, **more), part)
         placed = distribute_tensor(x, mesh, [Shard(1)]).requires_grad_()
-        spread = penalty(getattr(functional, name)(placed, given, **more), placed)
+        spread = penalty(getattr(functional, name)(placed, goal, **more), placed)
         for one, other, wanted in zip(got, spread, exact, strict=True):
             torch.testing.assert_close(one, wanted[rows])
             torch.testing.assert_close(other.full_tensor(), wanted)
@@ -791,18 +796,18 @@ def gradients_of_gradients_averaged(team: Team) -> None:
         ("cross_entropy", target, entropy), ("nll_loss", target, {"weight": weight}), ("smooth_l1_loss", aim, {"beta": 2.0}),
         ("l1_loss", aim, {"reduction": "sum"}),
     ]  # fmt: skip
-    for name, given, more in losses:
-        own = head.clone().requires_grad_()
-        loss = getattr(F, name)((x @ own).tanh(), given, **more)
-        (gradient,) = torch.autograd.grad(loss.square(), own, create_graph=True)
-        (exact,) = torch.autograd.grad(loss + (gradient**2).sum(), own)
-        own = head.clone().requires_grad_()
+    for name, goal, more in losses:
+        matrix = head.clone().requires_grad_()
+        loss = getattr(F, name)((x @ matrix).tanh(), goal, **more)
+        (gradient,) = torch.autograd.grad(loss.square(), matrix, create_graph=True)
+        (exact,) = torch.autograd.grad(loss + (gradient**2).sum(), matrix)
+        matrix = head.clone().requires_grad_()
         over = getattr(parallel, f"batch_parallel_{name}")
-        loss = over((x[rows] @ own).tanh(), given[rows], group=team.group, averaged=True, **more)
-        (part,) = torch.autograd.grad(loss.square(), own, create_graph=True)
+        loss = over((x[rows] @ matrix).tanh(), goal[rows], group=team.group, averaged=True, **more)
+        (part,) = torch.autograd.grad(loss.square(), matrix, create_graph=True)
         mean = all_reduce(part, group=team.group) / team.size
         torch.testing.assert_close(mean, gradient)
-        (got,) = torch.autograd.grad(loss + (mean**2).sum(), own)
+        (got,) = torch.autograd.grad(loss + (mean**2).sum(), matrix)
         dist.all_reduce(got, group=team.group)
         torch.testing.assert_close(got / team.size, exact)
 
@@ -811,7 +816,7 @@ def gradients_of_gradients_averaged(team: Team) -> None:
 def wrong_use(team: Team) -> None:
     logits, target, weight = problem()
     mesh = team.mesh(2, team.size // 2)
-    own = team.cut(CLASSES)
+    shard = team.cut(CLASSES)
     placed = distribute_tensor(logits, mesh, [Shard(0), Replicate()])
     partial = DTensor.from_local(logits, mesh, [Partial(), Replicate()])
     twice = distribute_tensor(logits, mesh, [Shard(1), Shard(1)])
@@ -825,8 +830,8 @@ def wrong_use(team: Team) -> None:
         (ValueError, "target lies on another mesh", lambda: parallel.nll_loss(placed, apart)),
         (TypeError, "zloss_scale: expected class indices", lambda: parallel.cross_entropy(placed, placed, zloss_scale=0.1)),
         (ValueError, r"target has shape \(13,\)", lambda: parallel.cross_entropy(placed, target[1:])),
-        (IndexError, "Target 23 is out of bounds", lambda: vocabulary(logits[:, own], target * 0 + 23, group=team.group)),
-        (ValueError, "weight has 22 elements, expected 23", lambda: vocabulary(logits[:, own], target, group=team.group, weight=weight[1:])),
+        (IndexError, "Target 23 is out of bounds", lambda: vocabulary(logits[:, shard], target * 0 + 23, group=team.group)),
+        (ValueError, "weight has 22 elements, expected 23", lambda: vocabulary(logits[:, shard], target, group=team.group, weight=weight[1:])),
         (ValueError, "not a valid value for reduction", lambda: vocabulary(logits, target, group=team.group, reduction="no")),
         (RuntimeError, "label_smoothing must be", lambda: vocabulary(logits, target, group=team.group, label_smoothing=2.0)),
         (TypeError, "int64, expected float32", lambda: parallel.batch_parallel_l1_loss(target, target, group=team.group)),
@@ -835,9 +840,9 @@ def wrong_use(team: Team) -> None:
     for kind, words, call in refused:
         with pytest.raises(kind, match=words):
             call()
-    loss = vocabulary(logits[:, own].clone().requires_grad_(), target, group=team.group)
+    loss = vocabulary(logits[:, shard].clone().requires_grad_(), target, group=team.group)
     with torch.autocast("cpu"):
-        half = vocabulary(logits[:, own].bfloat16(), target, group=team.group)
+        half = vocabulary(logits[:, shard].bfloat16(), target, group=team.group)
     assert (loss.dtype, half.dtype) == (torch.float32, torch.float32)
 
 
@@ -852,15 +857,15 @@ def rules_of_operators(team: Team) -> None:
     assert set(register_rules()) >= {
         operator.python_name for operator in openaclnn.registry() if not operator.output.in_place
     }
-    own = torch.ops.openaclnn
+    ops = torch.ops.openaclnn
     logits, target, weight = problem()
     x, y = logits.nan_to_num(neginf=-4.0), logits.flip(0).nan_to_num(neginf=3.0)
     losses: dict[str, tuple[Callable[..., Any], Callable[..., Any], tuple[Tensor, ...]]] = {
-        "l1": (own.l1_loss, F.l1_loss, (x, y)),
-        "smooth": (lambda *a: own.smooth_l1_loss(*a[:2], reduction=a[2]), F.smooth_l1_loss, (x, y)),
-        "nll": (lambda *a: own.nll_loss(*a)[0], F.nll_loss, (x, target, weight)),
-        "logits": (lambda *a: own.cross_entropy_logits(*a)[0], F.cross_entropy, (x, target, weight)),
-        "cross entropy": (lambda *a: own.cross_entropy_loss(*a)[0], F.cross_entropy, (x, target, weight)),
+        "l1": (ops.l1_loss, F.l1_loss, (x, y)),
+        "smooth": (lambda *a: ops.smooth_l1_loss(*a[:2], reduction=a[2]), F.smooth_l1_loss, (x, y)),
+        "nll": (lambda *a: ops.nll_loss(*a)[0], F.nll_loss, (x, target, weight)),
+        "logits": (lambda *a: ops.cross_entropy_logits(*a)[0], F.cross_entropy, (x, target, weight)),
+        "cross entropy": (lambda *a: ops.cross_entropy_loss(*a)[0], F.cross_entropy, (x, target, weight)),
     }  # fmt: skip
     mesh = team.mesh()
     for name, (ours, theirs, tensors) in losses.items():
@@ -896,10 +901,10 @@ def activations_of_dtensors(team: Team) -> None:
 
 
 def example(name: str) -> Any:
-    found = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
-    module = importlib.util.module_from_spec(found)
+    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
-    found.loader.exec_module(module)
+    spec.loader.exec_module(module)
     return module
 
 
@@ -1008,7 +1013,7 @@ def steps(
             loss.backward()
         seen.append(whole(loss).detach())
         if last:
-            seen += [whole(own.grad).clone() for own in model.parameters()]
+            seen += [whole(parameter.grad).clone() for parameter in model.parameters()]
             optimizer.step()
             optimizer.zero_grad()
     return seen
@@ -1031,12 +1036,12 @@ def trains_as_pytorch(team: Team) -> None:
         torch.manual_seed(0)
         return Perceptron(nn)
 
-    for made, together in ways:
-        wanted = steps(made(model(torch.nn)), torch.nn, team.rank, together)
-        got = steps(made(model(OURS)), OURS, team.rank, together)
+    for wrap, together in ways:
+        wanted = steps(wrap(model(torch.nn)), torch.nn, team.rank, together)
+        got = steps(wrap(model(OURS)), OURS, team.rank, together)
         torch.testing.assert_close(got, wanted)
         with fast.use():
-            got = steps(made(model(torch.nn)), torch.nn, team.rank, together)
+            got = steps(wrap(model(torch.nn)), torch.nn, team.rank, together)
         torch.testing.assert_close(got, wanted)
     wanted = steps(data_parallel(model(torch.nn)), torch.nn, team.rank)
     got = steps(data_parallel(model(OURS)), OURS, team.rank, compiled=True)
@@ -1095,15 +1100,15 @@ def work(rank: int, size: int, place: Path, cases: dict[str, Case]) -> bool:
     )  # fmt: skip
     alone = [dist.new_group([index]) for index in range(size)][rank]
     team = Team(dist.group.WORLD, alone, rank, size)
-    found: dict[str, str] = {}
+    failures: dict[str, str] = {}
     for name, function in cases.items():
-        found[name] = ""
+        failures[name] = ""
         try:
             function(team)
         except Exception:
-            found[name] = traceback.format_exc()
-        (place / f"{size}-{rank}-{first}.json").write_text(json.dumps(found))
-        if found[name]:
+            failures[name] = traceback.format_exc()
+        (place / f"{size}-{rank}-{first}.json").write_text(json.dumps(failures))
+        if failures[name]:
             return False
     dist.destroy_process_group()
     return True
@@ -1136,7 +1141,7 @@ def start(size: int, place: Path, cases: dict[str, Case]) -> None:
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+def findings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     """What each process found in each case."""
     place = tmp_path_factory.mktemp("processes")
     done = subprocess.run(
@@ -1155,8 +1160,8 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
 @pytest.mark.parametrize(
     ("name", "size"), [(name, size) for size in SIZES for name in cases_of(size)] + [(way, 2) for way in FIRST_CALLS]
 )  # fmt: skip
-def test_processes(name: str, size: int, found: dict[str, list[str]]) -> None:
-    reports = found.get(f"{name} {size}", [])
+def test_processes(name: str, size: int, findings: dict[str, list[str]]) -> None:
+    reports = findings.get(f"{name} {size}", [])
     assert not any(reports), "\n".join(reports)
     assert len(reports) == size, "an earlier case failed"
 
@@ -1171,7 +1176,7 @@ def test_training_twice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
 
 
 @pytest.mark.parametrize(
-    ("given", "says"),
+    ("options", "says"),
     [
         (["--steps", "0"], "--steps: expected 1 or more, got 0"),
         (["--png", "no/such/folder/x.png"], "--png: there is no folder no/such/folder"),
@@ -1179,11 +1184,14 @@ def test_training_twice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     ],
 )
 def test_training_says_first_what_is_missing(
-    given: list[str], says: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    options: list[str],
+    says: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(SystemExit):
-        example("training").main(given)
+        example("training").main(options)
     assert says in capsys.readouterr().err
 
 

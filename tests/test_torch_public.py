@@ -59,7 +59,7 @@ def words(tree: ast.AST) -> Iterator[str]:
         elif isinstance(node, ast.Constant) and isinstance(node.value, (str, bytes)):
             yield str(node.value)
         elif isinstance(node, (ast.Import, ast.ImportFrom)):
-            yield from (getattr(node, "module", None) or "", *(own.name for own in node.names))
+            yield from (getattr(node, "module", None) or "", *(alias.name for alias in node.names))
 
 
 def test_memory_is_read_by_address_where_it_is_known_whose_it_is() -> None:
@@ -80,8 +80,8 @@ def places_inside_objects(tree: ast.AST) -> list[str]:
 
 def test_no_address_inside_an_object_is_computed() -> None:
     assert places_inside_objects(ast.parse("id(tensor) + 16")) == ["id(tensor) + 16"]
-    found = {name for name, tree in trees().items() if places_inside_objects(tree)}
-    assert found == {"core/tensor.py"}  # where NumPy's arrays have their data
+    files = {name for name, tree in trees().items() if places_inside_objects(tree)}
+    assert files == {"core/tensor.py"}  # where NumPy's arrays have their data
 
 
 @pytest.mark.parametrize("word", ["_cdata", "__basicsize__"])
@@ -93,14 +93,14 @@ def test_nobody_looks_for_pytorchs_objects(word: str) -> None:
 def test_no_symbol_of_cpp_is_asked_for() -> None:
     mangled = re.compile(r"\b_Z(N|K|S|T|\d)")
     assert mangled.match("_ZN2at6native6is_negERKNS_6TensorE")
-    found = words_of_files().items()
-    assert not [(name, word) for name, known in found for word in known if mangled.search(word)]
+    files = words_of_files().items()
+    assert not [(name, word) for name, known in files for word in known if mangled.search(word)]
 
 
 def test_no_version_is_listed() -> None:
     """What PyTorch has is seen by asking for it."""
-    found = {name for name in files_with("__version__") if name.startswith(("torch/", "repeat/"))}
-    assert found == {"torch/refusals.py"}  # which names it in an error
+    files = {name for name in files_with("__version__") if name.startswith(("torch/", "repeat/"))}
+    assert files == {"torch/refusals.py"}  # which names it in an error
 
 
 class Recording:
@@ -110,9 +110,9 @@ class Recording:
         self.library, self.names = library, set[str]()
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self.library, name)  # what a release lacks is not asked for
+        symbol = getattr(self.library, name)  # what a release lacks is not asked for
         self.names.add(name)
-        return found
+        return symbol
 
 
 def test_every_function_of_the_interface_is_declared_in_its_headers() -> None:
@@ -268,31 +268,31 @@ OF_OBJECTS = ("_schema", "_base", "_version", "_backward_hooks", "_op", "_overlo
 
 def private(tree: ast.AST) -> list[str]:
     """What is private among the names of PyTorch's that a module asks for."""
-    found = []
+    names = []
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "torch":
-            found += [f"{node.module}.{own.name}" for own in node.names]
+            names += [f"{node.module}.{alias.name}" for alias in node.names]
         elif isinstance(node, ast.Import):
-            found += [own.name for own in node.names if own.name.partition(".")[0] == "torch"]
+            names += [alias.name for alias in node.names if alias.name.partition(".")[0] == "torch"]
         elif isinstance(node, ast.Attribute):
             path = ast.unparse(node)
             asked = (
                 path.partition(".")[0] in ("torch", "torch_c") or "sys.modules['torch']." in path
             )
             # What PyTorch's objects have under private names, whatever ours calls the object.
-            found += [path] if asked or node.attr in OF_OBJECTS else []
+            names += [path] if asked or node.attr in OF_OBJECTS else []
         elif isinstance(node, ast.Constant) and str(node.value).startswith("torch._"):
-            found.append(str(node.value))
-    found = [own for own in found if ".ops.aten." not in own]  # which are operators' names
-    words = [(name, part) for name in found for part in name.split(".")]
+            names.append(str(node.value))
+    names = [name for name in names if ".ops.aten." not in name]  # which are operators' names
+    words = [(name, part) for name in names for part in name.split(".")]
     return [name for name, part in words if part.startswith("_") and not part.endswith("__")]
 
 
 def test_private_names_are_in_one_file() -> None:
     about = {name for name, known in words_of_files().items() if any("torch" in word or word in OF_OBJECTS for word in known)}  # fmt: skip
-    found = {name: private(trees()[name]) for name in about}
-    assert found.pop("torch/private.py")
-    found.pop("core/torch_names.py")
-    assert {name: own for name, own in found.items() if own} == {}
+    private_names = {name: private(trees()[name]) for name in about}
+    assert private_names.pop("torch/private.py")
+    private_names.pop("core/torch_names.py")
+    assert {name: names for name, names in private_names.items() if names} == {}
     known = "import torch._dynamo\nfrom torch.nn import _reduction\ntorch._C.f()\ntorch.__path__"
     assert private(ast.parse(known)) == ["torch._dynamo", "torch.nn._reduction", "torch._C.f", "torch._C"]  # fmt: skip

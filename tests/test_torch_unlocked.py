@@ -38,7 +38,7 @@ def clean() -> Iterator[None]:
 
 def count(name: str) -> int:
     """Calls that machine code served."""
-    return sum(int(own.served) for own in override._natives[name])
+    return sum(int(native.served) for native in override._natives[name])
 
 
 def chain(x: Any, step: Callable[[Any], Any]) -> Any:
@@ -72,12 +72,12 @@ def computes_alone(name: str, start: Any, step: Callable[[Any], Any]) -> None:
     x = start.clone().requires_grad_()
     expected = torch.autograd.grad(chain(x, step).sum(), x)[0]
     began, sleep = threading.Event(), ctypes.PyDLL(None).usleep  # which keeps the lock
-    found = []
+    gradients = []
 
     def work() -> None:
         began.set()
         # What the graph has are Python's objects, too: letting go of them takes the lock.
-        found.append(torch.autograd.grad(value, x, retain_graph=True)[0])
+        gradients.append(torch.autograd.grad(value, x, retain_graph=True)[0])
 
     interval = sys.getswitchinterval()
     with use():
@@ -101,7 +101,7 @@ def computes_alone(name: str, start: Any, step: Callable[[Any], Any]) -> None:
             sys.setswitchinterval(interval)
         thread.join()
     assert alone == LINKS
-    torch.testing.assert_close(found[0], expected)
+    torch.testing.assert_close(gradients[0], expected)
 
 
 def test_what_is_chosen_in_a_context_that_outlives_its_block() -> None:
@@ -131,14 +131,16 @@ def test_kinds_come_and_go_beside_threads() -> None:
     x = torch.linspace(-2, 2, 16).requires_grad_()
     zeros = torch.zeros(16)
     values = [theirs.smooth_l1_loss(x, zeros, beta=beta) for beta in (0.5, 1.0, 2.0)]
-    expected = [torch.autograd.grad(own, x, retain_graph=True)[0] for own in values]
+    expected = [torch.autograd.grad(loss, x, retain_graph=True)[0] for loss in values]
     ended = threading.Event()
 
     def work() -> int:
         rounds = 0
         while not ended.is_set():
-            for own, known in zip(values, expected, strict=True):
-                torch.testing.assert_close(torch.autograd.grad(own, x, retain_graph=True)[0], known)
+            for loss, known in zip(values, expected, strict=True):
+                torch.testing.assert_close(
+                    torch.autograd.grad(loss, x, retain_graph=True)[0], known
+                )
             rounds += 1
         return rounds
 
@@ -160,7 +162,7 @@ def test_kinds_come_and_go_beside_threads() -> None:
                     enable()
         finally:
             ended.set()
-        assert all(own.result() > 0 for own in workers)
+        assert all(worker.result() > 0 for worker in workers)
     torch.autograd.grad(theirs.smooth_l1_loss(y, torch.zeros_like(y), beta=0.1), y)
     for _ in range(3):
         road.forget()
