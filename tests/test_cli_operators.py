@@ -30,7 +30,7 @@ from openaclnn.operators import find_operator
 from openaclnn.testing import draw
 from openaclnn.testing.drawing import ranks_of, variants_of
 from openaclnn.testing.files import read_array, write_array
-from openaclnn.testing.goldens import plan_of, results_of
+from openaclnn.testing.goldens import plan_of, planned
 from openaclnn.testing.programs import LANGUAGES, example_of
 from test_capi_tools import compile_program, installed, run_program
 from workloads import EVERYTHING
@@ -68,7 +68,7 @@ def out_lines(
     if operator.result_type is None:
         return ["--out", str(folder / f"out{suffix}")]
     line = []
-    for name in results_of(operator, arguments):
+    for name in planned(operator, arguments).computed:
         line += [f"--{name}", str(folder / f"{operator[name].field}_out{suffix}")]
     return line
 

@@ -26,7 +26,7 @@ from openaclnn import acl, aclnn
 from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import FLOATS, DType
 from openaclnn.core.status import AclError, Status
-from openaclnn.testing.goldens import places_of
+from openaclnn.testing.goldens import planned
 from openaclnn.torch import enable, served
 from workloads import cases_of
 
@@ -128,7 +128,7 @@ class Attack:
                 return chosen[::-1]
             return chosen
         try:
-            places = places_of(operator, keywords)
+            places = planned(operator, keywords).outputs
         except openaclnn.AclnnError:
             return None if draw < 0.8 else np.empty(3, np.float32)
         outputs = tuple(self.place(*place, memory, strange) for place in places.values())

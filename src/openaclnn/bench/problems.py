@@ -11,13 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from openaclnn.core.call import bind_plain, product_of
+from openaclnn.core.call import product_of
 from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import FLOAT, DType
-from openaclnn.core.interop import allocate_like, as_tensor
+from openaclnn.core.interop import allocate_like
 from openaclnn.core.plan import Operand, Plan
 from openaclnn.core.status import AclnnError
 from openaclnn.operators import registry
+from openaclnn.testing.goldens import planned
 
 _BLOCK = 1 << 22
 LINE_BYTES = {"cpu": 64, "cuda": 32}
@@ -157,19 +158,17 @@ def build(
 
 def _planned(operator: Operator, arguments: Arguments, layout: str) -> tuple[Any, Plan]:
     """A place for the result, and the plan that writes there; raises what the operator refuses."""
-    call = bind_plain(operator, operator.plain_defaults | arguments, product_of(operator, None))
-    error = operator.first_violation(call)
-    if error is not None:
-        raise error
+    product = product_of(operator, None)
+    sound = planned(operator, arguments, product)
     if operator.output.in_place:
-        return arguments[operator.output.python_name], operator.plan(call)
-    outputs = []
+        return arguments[operator.output.python_name], sound.plan
     model = next(value for value in arguments.values() if is_array(value))
-    for parameter, (shape, dtype) in zip(operator.outputs, operator.results(call), strict=True):
-        output, _ = allocate_like(model, shape, dtype)
-        outputs.append(_OUTPUTS[layout](output) if layout in _OUTPUTS else output)
-        call.values[parameter.name] = as_tensor(outputs[-1])
-    return _as_out(operator, outputs), operator.plan(call)
+    outputs = [allocate_like(model, *spec)[0] for spec in sound.outputs.values()]
+    if layout in _OUTPUTS:
+        outputs = [_OUTPUTS[layout](output) for output in outputs]
+        into = arguments | {"out": _as_out(operator, outputs)}
+        return into["out"], planned(operator, into, product).plan
+    return _as_out(operator, outputs), sound.plan
 
 
 def _as_out(operator: Operator, outputs: Sequence[Any]) -> Any:

@@ -140,9 +140,7 @@ def planned(
         with rounding.standard():
             return planned(operator, arguments, workspace_size, executor)
     call = _bound(operator, arguments, workspace_size, executor)
-    error = operator.first_violation(call)
-    if error is not None:
-        raise error
+    operator.verify(call)
     for output in operator.outputs:
         if call.has_tensor(output.name):
             check_output_layout(operator.name, output.name, call.tensor(output.name))

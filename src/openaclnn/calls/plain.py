@@ -50,9 +50,7 @@ def call_plain(
         with rounding.standard():
             return call_plain(operator, arguments, product, cache)
     call = bind_plain(operator, arguments, product_of(operator, product))
-    error = operator.first_violation(call)
-    if error is not None:
-        raise error
+    operator.verify(call)
     device, fresh = _outline_outputs(operator, call)
     plan = operator.plan(call)
     choice = None if plan.empty else choose_engine(plan, device)

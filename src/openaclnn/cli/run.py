@@ -27,7 +27,7 @@ from openaclnn.engines.dispatch import ENGINES, use_engine
 from openaclnn.testing.calls import run_in_chunks
 from openaclnn.testing.extras import need, value_of
 from openaclnn.testing.files import SUFFIXES, FileError, create, read_array, split_name, write_into
-from openaclnn.testing.goldens import results_of
+from openaclnn.testing.goldens import planned
 
 _CHUNK = 1 << 24
 
@@ -123,7 +123,7 @@ def _run(
             raise FileError(f"{out}: there is no folder {out.parent}")
         if out.suffix.lower() in (".pt", ".pth"):
             need("torch", f"{out}: PyTorch writes it")
-    specs = results_of(operator, arguments, product_of(operator, product))
+    specs = planned(operator, arguments, product_of(operator, product)).computed
     for name in files.keys() - specs.keys():
         word = word_of(operator, operator[name])
         raise click.UsageError(f"{word}: this call does not compute it")

@@ -134,6 +134,12 @@ class Operator(Interface):
                 return check.refusal(self.name, violation)
         return None
 
+    def verify(self, call: Call) -> None:
+        """Raise the refusal that the first broken rule asks for, if there is one."""
+        error = self.first_violation(call)
+        if error is not None:
+            raise error
+
     def null_violation(self, call: Call) -> AclnnError | None:
         """The refusal that the rules about null ask for, which stand before all others; the call may be unbound."""
         for check in self.checks:
@@ -159,9 +165,7 @@ class Operator(Interface):
         profile = product_of(self, product)
         named = plain_arguments(self, args, kwargs)
         call = bind_plain(self, named, profile)
-        error = self.first_violation(call)
-        if error is not None:
-            raise error
+        self.verify(call)
         arguments = _reference_arguments(call, {} if copied else named)
         arguments |= self.seen_by_reference(call)
         self.outline(call)

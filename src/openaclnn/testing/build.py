@@ -34,7 +34,7 @@ from openaclnn.testing.drawing import (
 )
 from openaclnn.testing.figures import Array
 from openaclnn.testing.files import Source, read_array
-from openaclnn.testing.goldens import computed_by, operator_of, places_of, plan_of
+from openaclnn.testing.goldens import Planned, operator_of, planned
 
 LACKS = " does not have the operator; products that have it: "
 """What is told of a product, before the names of those that have it."""
@@ -126,9 +126,7 @@ def _checked(
     """The plan of a sound case, and its outputs: the case's own, or what the operator would make."""
     tensors = _without_placeholders(operator, case, numbers, product)
     call = _bind(operator, descriptors(tensors) | numbers, product)
-    error = operator.first_violation(call)
-    if error is not None:
-        raise error
+    operator.verify(call)
     outputs = {
         parameter.name: tensors.get(parameter.name) or TensorSpec(*output)
         for parameter, output in zip(operator.outputs, operator.results(call), strict=True)
@@ -260,10 +258,11 @@ def level_cases(
 
 def call_of(operator: Operator, plain: Mapping[str, Any], product: Product) -> Built:
     """A plain call's arguments as both phases take them too, with outputs of NaN to be written."""
+    sound = planned(operator, plain, product)
     arguments = {n: v for n, v in {**operator.plain_defaults, **plain}.items() if n != "out"}
     outputs = {
         name: np.full(shape, -1 if dtype.kind == "integer" else np.nan).astype(dtype.numpy)
-        for name, (shape, dtype) in places_of(operator, plain, product).items()
+        for name, (shape, dtype) in sound.outputs.items()
     }
     if operator.output.in_place:
         outputs = {operator.output.name: arguments[operator.output.python_name]}
@@ -273,7 +272,7 @@ def call_of(operator: Operator, plain: Mapping[str, Any], product: Product) -> B
         if parameter.is_tensor and value is not None:
             value = Tensor.from_numpy(np.asarray(value))
         values.append(value)
-    return Built(operator, plan_of(operator, plain, product), values, arguments, outputs)
+    return Built(operator, sound.plan, values, arguments, outputs)
 
 
 @dataclass(frozen=True)
@@ -326,9 +325,9 @@ def answer_of(operator: Operator, values: Mapping[str, Any], product: Product) -
         check, violation = outcomes[-1]
         if violation is not None:
             raise check.refusal(operator.name, violation)
-        computed = frozenset(computed_by(operator, call))
-        tensors = {parameter.name: call[parameter.name] for parameter in operator.outputs}
-        outputs = {name: tensor for name, tensor in tensors.items() if tensor is not None}
-        return Answer(operator, product, tuple(outcomes), None, outputs, computed)
+        operator.outline(call)
+        sound = Planned(call, operator.plan(call))
+        outputs = {name: call.tensor(name) for name in sound.outputs}
+        return Answer(operator, product, tuple(outcomes), None, outputs, frozenset(sound.computed))
     except AclnnError as error:
         return Answer(operator, product, tuple(outcomes), error)

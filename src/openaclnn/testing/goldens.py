@@ -49,10 +49,10 @@ def golden(operator: str | Operator | Callable[..., Any], /, **arguments: Any) -
     `golden("elu_backward", grad_output=g, self_or_result=x).target` has the dtype that the call's result would have.
     """
     operator = operator_of(operator)
-    places = results_of(operator, arguments, current_product())
+    computed = planned(operator, arguments, current_product()).computed
     exact = operator.oracle(**arguments)
     outputs = by_output(operator, exact)
-    rounded = {name: round_to(values, places[name][1]) for name, values in outputs.items()}
+    rounded = {name: round_to(values, computed[name][1]) for name, values in outputs.items()}
     if operator.result_type is None:
         return Golden(exact, rounded[operator.output.name])
     return Golden(exact, operator.result_type(*[rounded.get(p.name) for p in operator.outputs]))
@@ -65,45 +65,30 @@ def by_output(operator: Operator, results: Any) -> dict[str, Any]:
     return {parameter.name: value for parameter, value in pairs if value is not None}
 
 
-def plan_of(
-    operator: Operator, arguments: Mapping[str, Any], product: Product = PRODUCTS[0]
-) -> Plan:
-    """The plan of a plain call, once its checks have passed."""
-    return operator.plan(_checked(operator, arguments, product))
+class Planned(NamedTuple):
+    """A sound plain call with its plan; outputs that are left to us are described in the call."""
+
+    call: Call
+    plan: Plan
+
+    @property
+    def outputs(self) -> dict[str, OutputSpec]:
+        """The shape and dtype of every output by C name, which both phases must be given whether they compute it or not; not of those that
+        are null."""
+        tensors = {output.name: self.call[output.name] for output in self.call.operator.outputs}
+        return {
+            name: (tensor.shape, tensor.dtype) for name, tensor in tensors.items() if tensor is not None
+        }  # fmt: skip
+
+    @property
+    def computed(self) -> dict[str, OutputSpec]:
+        """Those that it computes."""
+        spared = {operand.parameter for operand in self.plan.spared}
+        return {name: spec for name, spec in self.outputs.items() if name not in spared}
 
 
-def results_of(
-    operator: Operator, arguments: Mapping[str, Any], product: Product = PRODUCTS[0]
-) -> dict[str, OutputSpec]:
-    """The shape and dtype of each output that a plain call computes, by C name, once its checks have passed."""
-    return computed_by(operator, _checked(operator, arguments, product))
-
-
-def computed_by(operator: Operator, call: Call) -> dict[str, OutputSpec]:
-    """The shape and dtype of each output that a sound call computes, by C name."""
-    places = _places(operator, call)
-    plan = operator.plan(call)
-    spared = {operand.parameter for operand in plan.spared}
-    return {name: array for name, array in places.items() if name not in spared}
-
-
-def places_of(
-    operator: Operator, arguments: Mapping[str, Any], product: Product = PRODUCTS[0]
-) -> dict[str, OutputSpec]:
-    """The shape and dtype of every output, which both phases must be given whether they compute it or not."""
-    return _places(operator, _checked(operator, arguments, product))
-
-
-def _places(operator: Operator, call: Call) -> dict[str, OutputSpec]:
-    """Every output's shape and dtype, but for those that are null; what is left to us is described in the call from here on."""
-    operator.outline(call)
-    tensors = {output.name: call[output.name] for output in operator.outputs}
-    return {
-        name: (tensor.shape, tensor.dtype) for name, tensor in tensors.items() if tensor is not None
-    }
-
-
-def _checked(operator: Operator, arguments: Mapping[str, Any], product: Product) -> Call:
+def planned(operator: Operator, arguments: Mapping[str, Any], product: Product = PRODUCTS[0]) -> Planned:  # fmt: skip
+    """A plain call, bound, checked and planned; AclnnError where the operator refuses it."""
     unknown = arguments.keys() - operator.plain_defaults.keys()
     if unknown:
         raise TypeError(f"{operator.python_name}() has no parameter {sorted(unknown)[0]!r}")
@@ -112,11 +97,16 @@ def _checked(operator: Operator, arguments: Mapping[str, Any], product: Product)
         name = operator.output.python_name
         named[name] = _as_if_writable(named[name])
     call = bind_plain(operator, named, product)
-    error = operator.first_violation(call)
-    if error is not None:
-        raise error
-    _places(operator, call)
-    return call
+    operator.verify(call)
+    operator.outline(call)
+    return Planned(call, operator.plan(call))
+
+
+def plan_of(
+    operator: Operator, arguments: Mapping[str, Any], product: Product = PRODUCTS[0]
+) -> Plan:
+    """The plan of a plain call, once its checks have passed."""
+    return planned(operator, arguments, product).plan
 
 
 def _as_if_writable(value: Any) -> Any:

@@ -15,7 +15,7 @@ from openaclnn.core.interface import REQUIRED, Kind, Parameter, snake_case
 from openaclnn.core.products import PRODUCTS, Product
 from openaclnn.core.tensor import Format, Scalar
 from openaclnn.testing.cases.case import TensorSpec
-from openaclnn.testing.goldens import places_of, results_of
+from openaclnn.testing.goldens import planned
 
 LANGUAGES = {"c++": ".cpp", "c": ".c", "python": ".py", "cmake": ".txt"}
 """The languages, each with the end of its files' names."""
@@ -35,11 +35,11 @@ def example_of(operator: Operator, language: str) -> str:
     """The program of an operator's first sample; ValueError for a language that is not known."""
     sample = operator.samples[0]
     values = sample_values(operator, sample)
-    for name, (shape, dtype) in places_of(operator, sample.arrays()).items():
+    sound = planned(operator, sample.arrays())
+    for name, (shape, dtype) in sound.outputs.items():
         values.setdefault(name, TensorSpec(shape, dtype))
     allocated = frozenset(p.name for p in operator.outputs if not p.in_place)
-    computed = frozenset(results_of(operator, sample.arrays()))
-    return program_of(operator, values, language, allocated=allocated, computed=computed)
+    return program_of(operator, values, language, allocated=allocated, computed=frozenset(sound.computed))  # fmt: skip
 
 
 def program_of(

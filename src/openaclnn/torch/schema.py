@@ -109,9 +109,7 @@ def _checked(operator: Operator, arguments: Sequence[Any]) -> Call:
     for parameter, value in zip(arguments_of(operator), arguments, strict=True):
         values[parameter.name] = _bound(parameter, value)
     call = Call(operator, {p.name: values[p.name] for p in operator.parameters}, current_product())
-    error = operator.first_violation(call)
-    if error is not None:
-        raise error
+    operator.verify(call)
     return call
 
 
