@@ -69,15 +69,15 @@ if MODE:
     ) -> tuple[Plan, tuple[int, ...], Any, tuple[Any, ...]]:
         """A plain call's plan, its addresses, its outputs and what it reads, and the number if it takes one."""
         variant = next(iter(operator.workloads.VARIANTS))
-        given = operator.workloads.make(np.random.default_rng(3), dtype, shape, variant)
-        given = operator.plain_defaults | given | {"reduction": reduction}
-        free = [name for name in ("beta", "ignore_index") if name in given]
-        given |= dict.fromkeys(free, number)
-        call, outputs = with_outputs(operator, bind_plain(operator, given, current_product()))
+        arguments = operator.workloads.make(np.random.default_rng(3), dtype, shape, variant)
+        arguments = operator.plain_defaults | arguments | {"reduction": reduction}
+        free = [name for name in ("beta", "ignore_index") if name in arguments]
+        arguments |= dict.fromkeys(free, number)
+        call, outputs = with_outputs(operator, bind_plain(operator, arguments, current_product()))
         plan = operator.plan(call)
-        assert [own.option for own in plan.free] == free
-        addresses = tuple(call.tensor(own.parameter).address for own in plan.operands)
-        return plan, addresses, (outputs, given), (number,) * len(free)
+        assert [parameter.option for parameter in plan.free] == free
+        addresses = tuple(call.tensor(operand.parameter).address for operand in plan.operands)
+        return plan, addresses, (outputs, arguments), (number,) * len(free)
 
     WHOLE = openaclnn.find_operator("cross_entropy_loss")
 
@@ -86,28 +86,32 @@ if MODE:
     ) -> Iterator[tuple[Any, dict[str, Any]]]:
         """Cross entropy from logits in each of its kinds, for training and as the interface has it."""
         rng = np.random.default_rng(shape[0])
-        yield from ((CROSS_ENTROPY, own) for own in [*cases(rng, dtype, shape)][::every])
+        yield from ((CROSS_ENTROPY, case) for case in [*cases(rng, dtype, shape)][::every])
         kinds = product(("none", "mean", "sum"), (0.0, 0.25), (0.0, 0.125), (False, True))
         for number, (reduction, smoothing, scale, returned) in enumerate(kinds):
             weight = (0.5 + rng.random(shape[1])).astype(np.float32)
-            given = {
+            arguments = {
                 "input": rng.normal(size=shape).astype(dtype.numpy), "target": rng.integers(0, shape[1], shape[0]),
                 "weight": weight if number % 3 else None, "reduction": reduction, "ignore_index": 1,
                 "label_smoothing": smoothing, "lse_square_scale_for_zloss": scale, "return_zloss": returned,
             }  # fmt: skip
             if number % every == 0:
-                yield WHOLE, given
+                yield WHOLE, arguments
 
-    def bound(operator: Any, given: dict[str, Any]) -> tuple[Plan, tuple[int, ...], list[Any]]:
+    def bound(operator: Any, arguments: dict[str, Any]) -> tuple[Plan, tuple[int, ...], list[Any]]:
         """A plain call's plan, its addresses and its outputs."""
-        call = bind_plain(operator, operator.plain_defaults | given, current_product())
+        call = bind_plain(operator, operator.plain_defaults | arguments, current_product())
         call, outputs = with_outputs(operator, call)
         plan = operator.plan(call)
-        return plan, tuple(call.tensor(own.parameter).address for own in plan.operands), outputs
+        return (
+            plan,
+            tuple(call.tensor(operand.parameter).address for operand in plan.operands),
+            outputs,
+        )
 
-    def numbered(operator: Any, given: dict[str, Any], number: int) -> dict[str, Any]:
+    def numbered(operator: Any, arguments: dict[str, Any], number: int) -> dict[str, Any]:
         """With numbers of its own, where a kind may have others."""
-        return given if operator is CROSS_ENTROPY else given | {"ignore_index": number}
+        return arguments if operator is CROSS_ENTROPY else arguments | {"ignore_index": number}
 
     def free_of(plan: Plan) -> tuple[Any, ...]:
         """The plan's free numbers, in order."""
@@ -116,13 +120,13 @@ if MODE:
 
     def strides_of(plan: Plan) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """The axes' sizes, and every operand's strides along them."""
-        own = [step for each in plan.operands for step in (*each.strides, each.class_stride)]
-        return (*plan.shape, plan.classes), tuple(own)
+        strides = [step for each in plan.operands for step in (*each.strides, each.class_stride)]
+        return (*plan.shape, plan.classes), tuple(strides)
 
     def with_outputs(operator: Any, call: Any) -> tuple[Any, list[Any]]:
         outputs = [np.zeros(size, kind.numpy) for size, kind in operator.results(call)]
-        for output, own in zip(operator.outputs, outputs, strict=True):
-            call.values[output.name] = Tensor.from_numpy(own)
+        for output, array in zip(operator.outputs, outputs, strict=True):
+            call.values[output.name] = Tensor.from_numpy(array)
         return call, outputs
 
 
@@ -160,24 +164,24 @@ if MODE == "interpret":
         other = LAYOUTS[(LAYOUTS.index(layout) + 1) % len(LAYOUTS)]
         for case, gradient in drawn(dtype, (5, 150), 7):
 
-            def turned(given: dict[str, Any]) -> dict[str, Any]:
+            def turned(arguments: dict[str, Any]) -> dict[str, Any]:
                 return {
                     name: laid_out(value, layout)[0]
                     if name in tensors and value is not None
                     else value
-                    for name, value in given.items()
+                    for name, value in arguments.items()
                 }
 
-            outputs = [laid_out(np.zeros_like(own), other) for own in loss_of(**case)]
-            results = loss_of(**turned(case), out=[own for own, _ in outputs])
+            outputs = [laid_out(np.zeros_like(array), other) for array in loss_of(**case)]
+            results = loss_of(**turned(case), out=[array for array, _ in outputs])
             assert_matches_oracle(CROSS_ENTROPY, case, results)
             out = laid_out(np.zeros_like(case["input"]), other)
-            found = gradient_of(**turned(gradient), out=out[0])
-            assert_matches_oracle(CROSS_ENTROPY_GRAD, gradient, found)
-            for own, memory in (*outputs, out):
-                own[...] = 0
-                clean, untouched = laid_out(np.zeros(own.shape, own.dtype), other)
-                assert clean.shape == own.shape
+            slopes = gradient_of(**turned(gradient), out=out[0])
+            assert_matches_oracle(CROSS_ENTROPY_GRAD, gradient, slopes)
+            for array, memory in (*outputs, out):
+                array[...] = 0
+                clean, untouched = laid_out(np.zeros(array.shape, array.dtype), other)
+                assert clean.shape == array.shape
                 np.testing.assert_array_equal(memory.view(np.uint8), untouched.view(np.uint8))
 
     def test_images_of_any_layout() -> None:
@@ -185,14 +189,16 @@ if MODE == "interpret":
             expected, slope = loss_of(**case), gradient_of(**gradient)
             for order in ((0, 2, 3, 1), (1, 3, 0, 2)):
                 turned = {}
-                for name, own in gradient.items():
-                    if isinstance(own, np.ndarray) and own.ndim > 2:
-                        axes = [axis for axis in order if axis < own.ndim]
-                        own = np.ascontiguousarray(own.transpose(axes)).transpose(np.argsort(axes))
-                    turned[name] = own
-                given = {name: turned[name] for name in case}
-                for own, known in zip(loss_of(**given), expected, strict=True):
-                    np.testing.assert_allclose(own, known, rtol=1e-6)
+                for name, value in gradient.items():
+                    if isinstance(value, np.ndarray) and value.ndim > 2:
+                        axes = [axis for axis in order if axis < value.ndim]
+                        value = np.ascontiguousarray(value.transpose(axes)).transpose(
+                            np.argsort(axes)
+                        )
+                    turned[name] = value
+                arguments = {name: turned[name] for name in case}
+                for result, known in zip(loss_of(**arguments), expected, strict=True):
+                    np.testing.assert_allclose(result, known, rtol=1e-6)
                 place = np.zeros(slope.shape[::-1], np.float32).T
                 gradient_of(**turned, out=place)
                 np.testing.assert_array_equal(place, slope)
@@ -225,8 +231,8 @@ if MODE == "interpret":
             base = np.full((3, 1107), nan, np.float32)
             base[:, off : off + 1100] = x
             moved = case | {"input": base[:, off : off + 1100]}
-            for own, known in zip(loss_of(**moved), expected, strict=True):
-                np.testing.assert_allclose(own, known, rtol=1e-6)
+            for result, known in zip(loss_of(**moved), expected, strict=True):
+                np.testing.assert_allclose(result, known, rtol=1e-6)
 
     def test_rows_have_the_same_gradients_by_every_traversal(
         monkeypatch: pytest.MonkeyPatch,
@@ -235,23 +241,25 @@ if MODE == "interpret":
         rng = np.random.default_rng(8)
         for turn, shape in enumerate(((9, 21), (5, 71), (3, 1101), (2, 2101))):
             for case in [*cases(rng, FLOAT, shape)][turn % 4 :: 4]:
-                given = grad_of(rng, case)
-                plan, addresses, (out,) = bound(CROSS_ENTROPY_GRAD, given)
-                found = []
+                arguments = grad_of(rng, case)
+                plan, addresses, (out,) = bound(CROSS_ENTROPY_GRAD, arguments)
+                gradients = []
                 for few in (1 << 16, 0):
                     monkeypatch.setattr(row_formulas, "FEW", few)
                     out[...] = 7
                     assert gpu.prepare(plan)(addresses, 0) == 0
-                    found.append(out.copy())
-                np.testing.assert_allclose(*found, rtol=2e-6, atol=1e-7 * np.abs(found[0]).max())
+                    gradients.append(out.copy())
+                np.testing.assert_allclose(
+                    *gradients, rtol=2e-6, atol=1e-7 * np.abs(gradients[0]).max()
+                )
 
     def test_the_gradient_may_be_written_over_the_logits() -> None:
         for shape in ((9, 7), (2, 1029), (2, 9, 33)):
             for _, gradient in drawn(FLOAT, shape, 7):
                 expected = gradient_of(**gradient)
-                own = gradient["input"].copy()
-                gradient_of(**gradient | {"input": own}, out=own)
-                np.testing.assert_array_equal(own, expected)
+                logits = gradient["input"].copy()
+                gradient_of(**gradient | {"input": logits}, out=logits)
+                np.testing.assert_array_equal(logits, expected)
 
     @pytest.mark.parametrize("classes", [2, 40, 1100])
     def test_confident_rows_keep_their_digits(classes: int) -> None:
@@ -324,8 +332,8 @@ if MODE == "interpret":
         for wrong in (9, -1, 2**40, -(2**63)):
             case = {"input": x, "target": np.array([1, wrong, 2, 3])}
             ignored = case | {"target": np.array([1, -100, 2, 3])}
-            for own, known in zip(loss_of(**case), loss_of(**ignored), strict=True):
-                np.testing.assert_array_equal(own, known)
+            for result, known in zip(loss_of(**case), loss_of(**ignored), strict=True):
+                np.testing.assert_array_equal(result, known)
             _, top, rest = loss_of(**case)
             gradient = gradient_of(np.float32(1), top=top, rest=rest, **case)
             np.testing.assert_array_equal(gradient[1], 0)
@@ -353,16 +361,18 @@ if MODE == "interpret":
     @pytest.mark.in_turns
     def test_losses_match_the_oracle(name: str, dtype: DType) -> None:
         operator = openaclnn.find_operator(name)
-        given = [*cases_of(operator, np.random.default_rng(7), dtype)]
-        for arguments in given[:: 1 + len(given) // 12]:
+        every_case = [*cases_of(operator, np.random.default_rng(7), dtype)]
+        for arguments in every_case[:: 1 + len(every_case) // 12]:
             got = getattr(openaclnn, name)(**arguments)
             assert_matches_oracle(operator, arguments, got)
 
     @losses
     def test_losses_of_strided_arrays(name: str) -> None:
         operator = openaclnn.find_operator(name)
-        given = [*cases_of(operator, np.random.default_rng(9), FLOAT)]
-        for layout, arguments in zip(LAYOUTS, given[:: max(1, len(given) // 5)], strict=False):
+        every_case = [*cases_of(operator, np.random.default_rng(9), FLOAT)]
+        for layout, arguments in zip(
+            LAYOUTS, every_case[:: max(1, len(every_case) // 5)], strict=False
+        ):
             moved = {
                 key: laid_out(value, layout)[0] if isinstance(value, np.ndarray) else value
                 for key, value in arguments.items()
@@ -375,17 +385,19 @@ if MODE == "interpret":
         rng = np.random.default_rng(9)
         slopes, divergence = map(openaclnn.find_operator, ("prelu_backward", "kl_div_target_backward"))  # fmt: skip
         for shape, count in (((37, 5), 5), ((2, 3, 100), 3), ((1100,), 1), ((300, 20), 20), ((1, 7), 7)):  # fmt: skip
-            given = {
+            arguments = {
                 name: rng.normal(size=size).astype(dtype.numpy)
                 for name, size in (("grad_output", shape), ("self", shape), ("weight", count))
             }
-            assert_matches_oracle(slopes, given, openaclnn.prelu_backward(**given))
+            assert_matches_oracle(slopes, arguments, openaclnn.prelu_backward(**arguments))
         for shape, model in (((40, 9), (9,)), ((9, 300), (9, 1)), ((2, 6, 4, 4), (6, 1, 4)), ((2, 5, 3, 4), (2, 1, 3, 1))):  # fmt: skip
             whole = rng.normal(size=shape).astype(dtype.numpy)
             target = (rng.random(model) + 0.1).astype(dtype.numpy)
             for x in (whole, np.asfortranarray(whole)[::-1]):
-                given = {"grad_output": whole[..., :1], "self": x, "target": target}
-                assert_matches_oracle(divergence, given, openaclnn.kl_div_target_backward(**given))
+                arguments = {"grad_output": whole[..., :1], "self": x, "target": target}
+                assert_matches_oracle(
+                    divergence, arguments, openaclnn.kl_div_target_backward(**arguments)
+                )
 
     @pytest.mark.parametrize("count", [1, 1023, 1024, 5001])
     def test_sums_of_many_elements(count: int) -> None:
@@ -419,9 +431,9 @@ if MODE == "interpret":
         """One among many, of which several are added up in FLOAT."""
         probabilities, targets = (np.full(9000, each, dtype.numpy) for each in (0.625, 0.25))
         probabilities[5000], targets[5000] = x, y
-        given = {"self": probabilities, "target": targets, "reduction": "sum"}
-        exact = openaclnn.find_operator("binary_cross_entropy").oracle(**given)
-        np.testing.assert_allclose(openaclnn.binary_cross_entropy(**given), exact, rtol=1e-6 if dtype is FLOAT else 4e-3)  # fmt: skip
+        arguments = {"self": probabilities, "target": targets, "reduction": "sum"}
+        exact = openaclnn.find_operator("binary_cross_entropy").oracle(**arguments)
+        np.testing.assert_allclose(openaclnn.binary_cross_entropy(**arguments), exact, rtol=1e-6 if dtype is FLOAT else 4e-3)  # fmt: skip
 
     @pytest.mark.parametrize(("wide", "few"), [(1, True), (1, False), (1030, True)])
     def test_logits_that_are_no_numbers(
@@ -437,13 +449,13 @@ if MODE == "interpret":
             ]
         )  # fmt: skip
         x = np.concatenate([rows, np.repeat(rows[:, 2:], wide, axis=1)], axis=1)
-        given = {
+        arguments = {
             "input": x, "target": np.zeros(len(x), int), "reduction": "none", "return_zloss": True,
             "lse_square_scale_for_zloss": 0.5,
         }  # fmt: skip
-        found, exact = openaclnn.cross_entropy_loss(**given), operator.oracle(**given)
-        for own, known in zip(found, exact, strict=True):
-            np.testing.assert_allclose(own, known.astype(np.float32), rtol=1e-5)
+        results, exact = openaclnn.cross_entropy_loss(**arguments), operator.oracle(**arguments)
+        for result, known in zip(results, exact, strict=True):
+            np.testing.assert_allclose(result, known.astype(np.float32), rtol=1e-5)
 
     @pytest.mark.parametrize("name", SUMMED)
     def test_sums_of_any_size_have_the_bits_of_their_own_plan(name: str) -> None:
@@ -458,22 +470,22 @@ if MODE == "interpret":
                     operator, shape, reduction, FLOAT, number
                 )
                 assert gpu.prepare(plan)(addresses, 0) == 0
-                expected = [own.tobytes() for own in outputs]
-                for own in outputs:
-                    own[...] = 7
+                expected = [output.tobytes() for output in outputs]
+                for output in outputs:
+                    output[...] = 7
                 assert run(addresses, 0, shape, numbers) == 0
-                assert [own.tobytes() for own in outputs] == expected
+                assert [output.tobytes() for output in outputs] == expected
 
     def same_bits(run: Any, plan: Plan, addresses: Any, outputs: Any, *more: Any) -> None:
         """From a runner of any size as from the plan's own."""
         gpu._runners.clear()
-        found = []
-        for each, given in ((gpu.prepare(plan), ()), (run, more)):
-            for own in outputs:
-                own[...] = 7
-            assert each(addresses, 0, *given) == 0
-            found.append([own.tobytes() for own in outputs])
-        assert found[0] == found[1]
+        bits = []
+        for each, extra in ((gpu.prepare(plan), ()), (run, more)):
+            for output in outputs:
+                output[...] = 7
+            assert each(addresses, 0, *extra) == 0
+            bits.append([output.tobytes() for output in outputs])
+        assert bits[0] == bits[1]
 
     @pytest.mark.parametrize("few", [True, False])
     def test_logits_of_any_size_have_the_bits_of_their_own_plan(
@@ -487,41 +499,41 @@ if MODE == "interpret":
             several = zip(
                 logit_cases((5, 6), dtype, 11), logit_cases(shape, dtype, 11), strict=True
             )
-            for (operator, first), (_, given) in several:
+            for (operator, first), (_, arguments) in several:
                 run = gpu.dynamic_shapes(bound(operator, first)[0])
-                plan, addresses, outputs = bound(operator, numbered(operator, given, number))
+                plan, addresses, outputs = bound(operator, numbered(operator, arguments, number))
                 same_bits(run, plan, addresses, outputs, shape, free_of(plan))
 
     def test_many_short_rows_have_what_few_have(monkeypatch: pytest.MonkeyPatch) -> None:
         """By the tiles of few elements, and by those of many."""
         most = row_formulas.FEW
         for shape in ((9, 7), (130, 4), (3, 300)):
-            for operator, given in logit_cases(shape, FLOAT, 7):
-                found = []
+            for operator, arguments in logit_cases(shape, FLOAT, 7):
+                results = []
                 for few in (most, 0):
                     monkeypatch.setattr(row_formulas, "FEW", few)
                     gpu._runners.clear()
-                    plan, addresses, outputs = bound(operator, given)
+                    plan, addresses, outputs = bound(operator, arguments)
                     assert gpu.prepare(plan)(addresses, 0) == 0
-                    found.append(outputs)
-                for own, known in zip(*found, strict=True):
-                    np.testing.assert_allclose(own, known, rtol=1e-6, atol=1e-7)
+                    results.append(outputs)
+                for result, known in zip(*results, strict=True):
+                    np.testing.assert_allclose(result, known, rtol=1e-6, atol=1e-7)
 
     @pytest.mark.parametrize("layout", LAYOUTS)
     @pytest.mark.in_turns
     def test_logits_of_any_strides_have_the_bits_of_their_own_plan(layout: str) -> None:
         for number, shape in enumerate([(9, 7), (1, 40), (7, 1), (3, 300), (2, 1029)]):
-            for operator, given in logit_cases(shape, FLOAT, 19):
+            for operator, arguments in logit_cases(shape, FLOAT, 19):
                 turned = {
-                    name: laid_out(own, layout)[0]
-                    if isinstance(own, np.ndarray) and own.ndim
-                    else own
-                    for name, own in given.items()
+                    name: laid_out(value, layout)[0]
+                    if isinstance(value, np.ndarray) and value.ndim
+                    else value
+                    for name, value in arguments.items()
                 }
                 plan, addresses, outputs = bound(operator, numbered(operator, turned, number))
-                if any(own.offset for own in plan.operands):
+                if any(operand.offset for operand in plan.operands):
                     continue  # backwards: the slow path
-                offered = gpu.dynamic_strides(bound(operator, given)[0])
+                offered = gpu.dynamic_strides(bound(operator, arguments)[0])
                 assert offered is not None
                 same_bits(offered[0], plan, addresses, outputs, *strides_of(plan), free_of(plan))
         assert offered[0]((), 0, (1, 2, 3, 4, 5), (), ()) == 1, "more axes than the kernel takes"
@@ -538,16 +550,16 @@ if MODE == "interpret":
             (FLOAT, 1, 0, 5000), (FLOAT, 3, 0, 2), (BFLOAT16, 7, 0, 1017), (BFLOAT16, 1, 0, 1016), (FLOAT, 1, 1, 900),
             (BFLOAT16, 2, 0, 3071), (FLOAT, 2, 0, 9000),
         ):  # fmt: skip
-            given = operator.workloads.make(draw, dtype, (count,), "mean")
-            for place, (key, own) in enumerate(given.items()):
-                if isinstance(own, np.ndarray):
+            arguments = operator.workloads.make(draw, dtype, (count,), "mean")
+            for place, (key, value) in enumerate(arguments.items()):
+                if isinstance(value, np.ndarray):
                     memory = np.full(count + 64, np.nan, dtype.numpy)
                     by = (-memory.ctypes.data // dtype.itemsize) % 8 + 16 + off + apart * place
-                    given[key] = memory[by:][:count]
-                    given[key][...] = own
-            plan, addresses, outputs = bound(operator, given)
+                    arguments[key] = memory[by:][:count]
+                    arguments[key][...] = value
+            plan, addresses, outputs = bound(operator, arguments)
             same_bits(gpu.dynamic_shapes(plan), plan, addresses, outputs, (count,), ())
-            assert_matches_oracle(operator, given, outputs[0])
+            assert_matches_oracle(operator, arguments, outputs[0])
 
     @pytest.mark.parametrize("name", SUMMED)
     def test_sums_of_any_strides_have_the_bits_of_their_own_plan(name: str) -> None:
@@ -562,17 +574,17 @@ if MODE == "interpret":
             )
             assert offered is not None
             for turn, (shape, _) in enumerate((*SIZES[pattern], SIZES[pattern][0])):
-                given = options | operator.workloads.make(draw, FLOAT, shape, variant)
-                given |= {"reduction": reduction}
-                arrays = [key for key, own in given.items() if isinstance(own, np.ndarray)]
+                arguments = options | operator.workloads.make(draw, FLOAT, shape, variant)
+                arguments |= {"reduction": reduction}
+                arrays = [key for key, value in arguments.items() if isinstance(value, np.ndarray)]
                 for place, key in enumerate(arrays):
-                    given[key] = anyhow(given[key], draw if turn % 2 else np.random.default_rng(turn), False)  # fmt: skip
+                    arguments[key] = anyhow(arguments[key], draw if turn % 2 else np.random.default_rng(turn), False)  # fmt: skip
                     if pattern == "elementwise" and turn == 4 and place:
-                        given[key] = given[key][:1, :1]
-                plan, addresses, outputs = bound(operator, given)
+                        arguments[key] = arguments[key][:1, :1]
+                plan, addresses, outputs = bound(operator, arguments)
                 sizes, strides = strides_of(plan)
                 if pattern == "elementwise":
-                    strides = tuple(step for own in plan.operands for step in own.strides)
+                    strides = tuple(step for operand in plan.operands for step in operand.strides)
                     same_bits(offered[0], plan, addresses, outputs, plan.shape, strides)
                 else:
                     same_bits(offered[0], plan, addresses, outputs, sizes, strides, ())
@@ -596,7 +608,9 @@ if MODE == "interpret":
     def test_a_runner_is_made_once() -> None:
         x, target = np.random.default_rng(4).normal(size=(3, 5)).astype(np.float32), np.arange(3)
         gpu._runners.clear()
-        losses = [loss_of(x, target, label_smoothing=own).loss for own in (0.0, 0.5, 0.0, 0.5)]
+        losses = [
+            loss_of(x, target, label_smoothing=smoothing).loss for smoothing in (0.0, 0.5, 0.0, 0.5)
+        ]
         assert len(gpu._runners) == 2
         assert losses[0] == losses[2] != losses[1] == losses[3]
         loss_of(x[:2], target[:2])
@@ -623,11 +637,11 @@ if MODE == "compile":
     def plan_of(
         dtype: DType, shape: tuple[int, ...], operator: Any = CROSS_ENTROPY, **options: Any
     ) -> Plan:
-        given = {
+        arguments = {
             "input": fresh(shape, dtype.numpy), "target": np.zeros(shape[:1] + shape[2:], np.int64),
             **options,
         }  # fmt: skip
-        call = bind_plain(operator, operator.plain_defaults | given, current_product())
+        call = bind_plain(operator, operator.plain_defaults | arguments, current_product())
         for output, (size, kind) in zip(operator.outputs, operator.results(call), strict=True):
             call.values[output.name] = Tensor.from_numpy(np.zeros(size, kind.numpy))
         plan: Plan = operator.plan(call)
@@ -645,7 +659,7 @@ if MODE == "compile":
         plan = plan_of(dtype, (64, classes))
         addresses = [1 << 21, 1 << 22, 1 << 23, 1 << 24, 1 << 25]
         assert gpu.prepare(plan)(addresses, 0) == 0
-        texts = [own.binary.asm["ptx"] for own in variants._known.values()]
+        texts = [variant.binary.asm["ptx"] for variant in variants._known.values()]
         assert len(texts) == 2
         (sums,) = (text for text in texts if "entry cross_entropy" in text)
         assert len(re.findall(r"ld\.global\S*\.v4", sums)) >= 4
@@ -665,7 +679,7 @@ if MODE == "compile":
             variants._known.clear()
             addresses = [(2 + place) << 20 for place in range(len(plan.operands))]
             assert gpu.prepare(plan)(addresses, 0) == 0
-            texts = [own.binary.asm["ptx"] for own in variants._known.values()]
+            texts = [variant.binary.asm["ptx"] for variant in variants._known.values()]
             (text,) = (text for text in texts if "entry cross_entropy" in text)  # fmt: skip
             assert len(re.findall(r"ld\.global\S*\.v4", text)) >= loads
             assert len(re.findall(r"st\.global\S*\.v4", text)) >= stores
@@ -682,8 +696,8 @@ if MODE == "compile":
         gpu._runners.clear()
         variants._known.clear()
         assert gpu.prepare(plan)([(1 << 21) + off, (1 << 22) + off, 1 << 23], 0) == 0
-        texts = [own.binary.asm["ptx"] for own in variants._known.values()]
-        (text,) = (own for own in texts if "entry summed" in own or "entry shifted" in own)
+        texts = [variant.binary.asm["ptx"] for variant in variants._known.values()]
+        (text,) = (text for text in texts if "entry summed" in text or "entry shifted" in text)
         assert text.count("ld.global.v4") >= 2
 
     OPTIONS: tuple[dict[str, Any], ...] = (
@@ -741,7 +755,7 @@ if MODE == "compile":
             run = gpu.dynamic_shapes(plan)
             for turn in range(120):
                 most = 40 if turn % 8 else 4000
-                shape = tuple(int(own) for own in draw.integers(1, most, len(shape)))
+                shape = tuple(int(size) for size in draw.integers(1, most, len(shape)))
                 if turn % 30 > 25:  # one program's, and one more
                     shape = (reductions.ALONE + turn % 2, 1, 1, 1)[: len(shape)]
                 off = [4 * bool(draw.random() < 0.05) for _ in addresses]
@@ -757,7 +771,7 @@ if MODE == "compile":
     def drawn_rows(draw: Any, turn: int) -> tuple[int, int]:
         """Of all magnitudes, some of them round."""
         sizes = [int(2 ** draw.uniform(0, most)) for most in ((12, 17) if turn % 3 else (8, 7))]
-        rows, classes = (own + -own % 16 if draw.random() < 0.4 else own for own in sizes)
+        rows, classes = (size + -size % 16 if draw.random() < 0.4 else size for size in sizes)
         return rows, classes
 
     @pytest.mark.parametrize("strided", [False, True])
@@ -767,9 +781,9 @@ if MODE == "compile":
         """Three or four kernels: grid, stream and every parameter of each."""
         draw, several = np.random.default_rng(5), NUMBERS["cross_entropy_loss_grad"]
         for dtype in (FLOAT, BFLOAT16):
-            for operator, given in logit_cases((5, 6), dtype, 3):
+            for operator, arguments in logit_cases((5, 6), dtype, 3):
                 driver, natively = Pretended(monkeypatch), 0
-                plan = bound(operator, given)[0]
+                plan = bound(operator, arguments)[0]
                 offered = gpu.dynamic_strides(plan)
                 assert offered is not None
                 run = offered[0] if strided else gpu.dynamic_shapes(plan)
@@ -782,16 +796,18 @@ if MODE == "compile":
                         steps = draw.integers(-5, 1 << 14, 2 * len(plan.operands)) >> draw.integers(0, 14)  # fmt: skip
                         more = (tuple(steps.tolist()),)
                     numbers = tuple(
-                        number if not own.keeps_zero or given.get(own.option) else 0.0
-                        for own, number in zip(
+                        number
+                        if not parameter.keeps_zero or arguments.get(parameter.option)
+                        else 0.0
+                        for parameter, number in zip(
                             plan.free, several[turn % len(several)], strict=False
                         )
                     )
                     call = places, 5 + turn, shape, *more, numbers if turn % 3 else ()
-                    status, by_itself = driver.alike(run, call, given)
+                    status, by_itself = driver.alike(run, call, arguments)
                     assert status == 0
                     natively += by_itself
-                assert natively > 20, given
+                assert natively > 20, arguments
 
     @pytest.mark.parametrize("layout", ["transposed", "sliced"])
     def test_a_plan_of_any_strides_has_the_kernel_of_calls_like_it(
@@ -799,13 +815,15 @@ if MODE == "compile":
     ) -> None:
         """Another, as for contiguous classes, would add up in another order: interpreted kernels do not show that."""
         driver = Pretended(monkeypatch)
-        for operator, given in logit_cases((5, 70), FLOAT, 7):
+        for operator, arguments in logit_cases((5, 70), FLOAT, 7):
             turned = {
-                name: laid_out(own, layout)[0] if isinstance(own, np.ndarray) and own.ndim else own
-                for name, own in given.items()
+                name: laid_out(value, layout)[0]
+                if isinstance(value, np.ndarray) and value.ndim
+                else value
+                for name, value in arguments.items()
             }
             plan, addresses, _ = bound(operator, turned)
-            if any(own.offset for own in plan.operands):
+            if any(operand.offset for operand in plan.operands):
                 continue
             offered = gpu.dynamic_strides(plan)
             assert offered is not None
@@ -818,7 +836,7 @@ if MODE == "compile":
     def test_sizes_of_logits_that_no_builtin_takes(monkeypatch: pytest.MonkeyPatch) -> None:
         for strided, shape in product((False, True), ((0, 5), (5, 0), (1 << 40, 3), (3, 1 << 40))):
             driver = Pretended(monkeypatch)
-            plan = bound(WHOLE, next(own for _, own in [*logit_cases((5, 6), FLOAT)][-1:]))[0]
+            plan = bound(WHOLE, next(case for _, case in [*logit_cases((5, 6), FLOAT)][-1:]))[0]
             offered = gpu.dynamic_strides(plan)
             assert offered is not None
             run, more = (
@@ -827,9 +845,9 @@ if MODE == "compile":
             )
             assert run is not None
             places = tuple((2 + k) << 20 for k in range(len(plan.operands)))
-            for own in ((4, 4), shape):
+            for sizes in ((4, 4), shape):
                 with contextlib.suppress(ZeroDivisionError):  # Python's
-                    run(places, 5, own, *more[: int(strided)], ())
+                    run(places, 5, sizes, *more[: int(strided)], ())
             assert driver.by_driver == []
 
     @pytest.mark.parametrize("name", SUMMED)
@@ -873,22 +891,24 @@ if MODE == "compile":
         driver, rank = Pretended(monkeypatch), len(SIZES[operator.workloads.PATTERN][0][0])
         variant, natively = next(iter(operator.workloads.VARIANTS)), 0
         for _ in range(30):
-            shape = tuple(int(own) for own in draw.integers(2, 12, rank))
-            given = operator.plain_defaults | operator.workloads.make(draw, FLOAT, shape, variant)
-            given |= {"reduction": "mean"}
-            for key, own in given.items():
-                if isinstance(own, np.ndarray):
-                    given[key] = anyhow(own, draw, False)
-            getattr(openaclnn, name)(**given)
+            shape = tuple(int(size) for size in draw.integers(2, 12, rank))
+            arguments = operator.plain_defaults | operator.workloads.make(
+                draw, FLOAT, shape, variant
+            )
+            arguments |= {"reduction": "mean"}
+            for key, value in arguments.items():
+                if isinstance(value, np.ndarray):
+                    arguments[key] = anyhow(value, draw, False)
+            getattr(openaclnn, name)(**arguments)
             got = [(which, words[-12:]) for which, _, _, words in driver.by_driver or driver.by_python]  # fmt: skip
             natively += bool(driver.by_driver)
             driver.launched()
-            plan, addresses, _ = bound(operator, given)
+            plan, addresses, _ = bound(operator, arguments)
             gpu._runners.clear()
             assert gpu.prepare(plan)(addresses, 0) == 0
             expected = [(which, words[-12:]) for which, _, _, words in driver.by_driver or driver.by_python]  # fmt: skip
             driver.launched()
-            assert [own[1] for own in got[:1]] == [own[1] for own in expected[:1]]
+            assert [launch[1] for launch in got[:1]] == [launch[1] for launch in expected[:1]]
         assert natively > 20
 
     @pytest.mark.usefixtures("on_host_memory")
@@ -896,22 +916,22 @@ if MODE == "compile":
         """Any size and, of few elements, any strides: from the fast path, which makes two results or four."""
         draw, driver, natively = np.random.default_rng(6), Pretended(monkeypatch), 0
         for turn in range(40):
-            shape = tuple(int(own) for own in draw.integers(2, 40, 2))
-            given = {
+            shape = tuple(int(size) for size in draw.integers(2, 40, 2))
+            arguments = {
                 "input": draw.normal(size=shape).astype(np.float32), "target": draw.integers(0, shape[1], shape[0]),
                 "label_smoothing": 0.01 * (turn + 1), "ignore_index": turn, "return_zloss": turn % 2 == 1,
                 "reduction": "mean" if turn % 5 else "none",
             }  # fmt: skip
             if turn % 4 > 1:
-                given["input"] = np.repeat(given["input"], 2, axis=turn % 3 and 1)[
+                arguments["input"] = np.repeat(arguments["input"], 2, axis=turn % 3 and 1)[
                     (slice(None), slice(None, None, 2)) if turn % 3 else (slice(None, None, 2),)
                 ]
-            results = openaclnn.cross_entropy_loss(**given)
+            results = openaclnn.cross_entropy_loss(**arguments)
             launched = driver.by_driver or driver.by_python
             assert len(launched) == (2 if turn % 5 else 1), "what is added up has one launch more"
             natively += bool(driver.by_driver)
             written = [word for _, _, _, words in launched for word in words[:10]]
-            assert all(own.ctypes.data in written for own in results if own is not None)
+            assert all(result.ctypes.data in written for result in results if result is not None)
             driver.launched()
         assert natively > 20
 
@@ -924,14 +944,22 @@ if MODE == "compile":
         driver, rank = Pretended(monkeypatch), len(SIZES[operator.workloads.PATTERN][0][0])
         variant, natively = next(iter(operator.workloads.VARIANTS)), 0
         for turn in range(20):
-            shape = tuple(int(own) for own in draw.integers(2, 12, rank))
-            given = operator.workloads.make(draw, FLOAT, shape, variant)
-            given |= {own: 1 + turn % 3 for own in ("ignore_index",) if own in operator.signature()}
-            given |= {own: 0.5 + turn for own in ("beta",) if own in operator.signature()}
-            result = getattr(openaclnn, name)(**given)
+            shape = tuple(int(size) for size in draw.integers(2, 12, rank))
+            arguments = operator.workloads.make(draw, FLOAT, shape, variant)
+            arguments |= {
+                option: 1 + turn % 3
+                for option in ("ignore_index",)
+                if option in operator.signature()
+            }
+            arguments |= {
+                option: 0.5 + turn for option in ("beta",) if option in operator.signature()
+            }
+            result = getattr(openaclnn, name)(**arguments)
             assert len(driver.by_python) + len(driver.by_driver) == 1
             written = [words[:5] for _, _, _, words in driver.by_python or driver.by_driver]
-            addresses = [own.ctypes.data for own in (result if operator.result_type else (result,))]
+            addresses = [
+                output.ctypes.data for output in (result if operator.result_type else (result,))
+            ]
             assert all(any(at in words for words in written) for at in addresses)
             natively += bool(driver.by_driver)
             driver.launched()

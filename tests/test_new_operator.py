@@ -75,37 +75,37 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Copy:
     """The project with a new operator, after the generating half of `make format`."""
     folder = tmp_path_factory.mktemp("new")
     lay(folder, FILES)
-    made = Copy(folder)
+    copied = Copy(folder)
     # Kernels are known by their code: those that the project has compiled so far serve the copy, too.
     known = cache_folder()
-    made.cache.mkdir(mode=0o700)
+    copied.cache.mkdir(mode=0o700)
     for path in known.glob("*.o") if known is not None else ():
         try:
-            os.link(path, made.cache / path.name)  # they may be many
+            os.link(path, copied.cache / path.name)  # they may be many
         except OSError:  # on another file system
-            shutil.copy2(path, made.cache)
+            shutil.copy2(path, copied.cache)
     recipe = re.search(r"^format:.*\n((?:\t.*\n)+)", (folder / "Makefile").read_text(), re.M)
     assert recipe is not None
     tools = re.findall(r"python -m (tools\.\w+)", recipe[1])
     assert tools
     for tool in tools:
-        made.python("-m", tool)
-    return made
+        copied.python("-m", tool)
+    return copied
 
 
 def test_the_guide_lists_four_files_each_and_they_are_all_there_is() -> None:
-    given = {str(path.relative_to(GIVEN)) for path in GIVEN.rglob("*.py")}
-    assert set(FILES) == given
+    sources = {str(path.relative_to(GIVEN)) for path in GIVEN.rglob("*.py")}
+    assert set(FILES) == sources
     assert len(FILES) == 8
     assert not any((PROJECT / name).exists() for name in FILES)
 
 
 def test_nothing_but_the_listed_and_the_generated_differs(copy: Copy) -> None:
     def texts(root: Path) -> dict[str, bytes]:
-        found = [root / "README.md", *(p for part in PARTS for p in (root / part).rglob("*"))]
+        paths = [root / "README.md", *(p for part in PARTS for p in (root / part).rglob("*"))]
         return {
             str(path.relative_to(root)): path.read_bytes()
-            for path in found
+            for path in paths
             if path.is_file() and "__pycache__" not in path.parts
         }
 

@@ -73,19 +73,21 @@ def test_samples_of_the_spec(operator: Operator, engine: str) -> None:
         assert_matches_sample(operator, sample, got)
         expected = expected_of(sample, np.float64)
         if sample.exact:
-            for own, known in zip(each(operator.oracle(**arguments)), each(expected), strict=True):
-                np.testing.assert_array_equal(own, known)
+            for result, known in zip(
+                each(operator.oracle(**arguments)), each(expected), strict=True
+            ):
+                np.testing.assert_array_equal(result, known)
         else:
             written = {
                 k: np.asarray(v[1]) if isinstance(v, tuple) else v
                 for k, v in sample.arguments.items()
             }
-            found = operator.reference(**operator.reference_arguments(**arguments) | written)
-            for own, known in zip(each(found), each(expected), strict=True):
-                assert (np.abs(own - known) <= 0.5e-12 + 2 * np.spacing(np.abs(known))).all()
+            reference = operator.reference(**operator.reference_arguments(**arguments) | written)
+            for result, known in zip(each(reference), each(expected), strict=True):
+                assert (np.abs(result - known) <= 0.5e-12 + 2 * np.spacing(np.abs(known))).all()
             exact = operator.oracle(**arguments) if sample is operator.samples[0] else got
-            for own, known in zip(each(got), each(exact), strict=True):
-                np.testing.assert_array_almost_equal_nulp(own, known.astype(own.dtype), 2)
+            for result, known in zip(each(got), each(exact), strict=True):
+                np.testing.assert_array_almost_equal_nulp(result, known.astype(result.dtype), 2)
 
 
 @names
@@ -109,8 +111,8 @@ def test_cases(
                 got = call_on(engine_of_any_width, operator, arguments)
                 places = [*places_for(operator, arguments)]
                 every = got if isinstance(got, tuple) else (got,)
-                for own, place in zip(every, places, strict=True):
-                    assert own is None or own.dtype == place.dtype
+                for result, place in zip(every, places, strict=True):
+                    assert result is None or result.dtype == place.dtype
                 assert_matches_oracle(operator, arguments, got)
 
 
@@ -138,13 +140,13 @@ def check_input_layout(
     assert_matches_oracle(operator, moved, got)
     again = call_on(engine, operator, moved)  # a repeated call takes a shorter way
     assert_same_bits(again, got)
-    summed = getattr(data_of(operator), "summed", lambda **given: each(dense))
-    for own, other, size in zip(each(got), each(dense), summed(**arguments), strict=True):
+    summed = getattr(data_of(operator), "summed", lambda **inputs: each(dense))
+    for result, other, size in zip(each(got), each(dense), summed(**arguments), strict=True):
         if dtype is FLOAT:  # other code may walk this layout, and round its steps otherwise
-            bound = 2 * np.spacing(np.maximum(np.abs(own), np.abs(size).astype(np.float32)))
-            assert (np.abs(own - other) <= bound).all()
+            bound = 2 * np.spacing(np.maximum(np.abs(result), np.abs(size).astype(np.float32)))
+            assert (np.abs(result - other) <= bound).all()
         else:
-            np.testing.assert_array_equal(own.astype(np.float32), other.astype(np.float32))
+            np.testing.assert_array_equal(result.astype(np.float32), other.astype(np.float32))
 
 
 @pytest.mark.parametrize("operator", families(SINGLE), ids=lambda op: op.python_name)
@@ -175,7 +177,7 @@ def check_output_layout(
     assert_matches_oracle(operator, arguments, results[0])
     for again in results[1:]:
         assert_same_bits(again, results[0])
-    left, known = (own.reshape(-1)[~touched].view(np.uint8) for own in (memory, before))
+    left, known = (array.reshape(-1)[~touched].view(np.uint8) for array in (memory, before))
     np.testing.assert_array_equal(left, known)
 
 
@@ -218,11 +220,11 @@ def test_ranks_0_to_8(operator: Operator, engine: str) -> None:
             for name in tensor_names(operator)
         } | whole(operator)
         for axis in range(-max(rank, 1), max(rank, 1)) if operator.axis is not None else (None,):
-            given = arguments if axis is None else {**arguments, "dim": axis}
+            inputs = arguments if axis is None else {**arguments, "dim": axis}
             with told(dtype, shape, axis):
-                got = call_on(engine, operator, given)
+                got = call_on(engine, operator, inputs)
                 assert got.shape == shape
-                assert_matches_oracle(operator, given, got)
+                assert_matches_oracle(operator, inputs, got)
 
 
 def lists_outputs(operator: Operator) -> bool:
@@ -292,8 +294,8 @@ MIXED = [
 def test_mixed_dtypes_promote(operator: Operator, mix: tuple[DType, ...], engine: str) -> None:
     rng = np.random.default_rng(5)
     arguments = {
-        name: np.round(rng.normal(size=(9, 7)), 1).astype(own.numpy)
-        for name, own in zip(tensor_names(operator), mix, strict=True)
+        name: np.round(rng.normal(size=(9, 7)), 1).astype(dtype.numpy)
+        for name, dtype in zip(tensor_names(operator), mix, strict=True)
     }
     got = call_on(engine, operator, arguments)
     assert got.dtype == np.float32

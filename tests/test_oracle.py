@@ -54,9 +54,9 @@ def test_options_of_any_type(operator: Operator) -> None:
     options = [p.python_name for p in operator.parameters if not p.is_tensor]
     seen = 0
     for name, odd in product([*options, "product"], ODD):
-        given = arguments | {name: odd}
-        said = refusal(plain(operator), given)
-        assert refusal(operator.oracle, given) == said, (name, odd)
+        inputs = arguments | {name: odd}
+        said = refusal(plain(operator), inputs)
+        assert refusal(operator.oracle, inputs) == said, (name, odd)
         seen += said is not None
     assert seen > len(options)
 
@@ -81,8 +81,8 @@ def test_tensors_of_any_shape_and_kind(operator: Operator) -> None:
     function = getattr(openaclnn, operator.python_name)
     places = [] if operator.output.in_place else ["out"]
     for name, odd in product([*tensor_names(operator), *places], strange):
-        given = arguments | {name: odd}
-        assert refusal(operator.oracle, given) == refusal(function, given), (name, odd)
+        inputs = arguments | {name: odd}
+        assert refusal(operator.oracle, inputs) == refusal(function, inputs), (name, odd)
 
 
 @pytest.mark.parametrize("stray", [-1, 3, 2**40, -(2**63)])
@@ -138,7 +138,7 @@ def test_outputs_that_a_product_does_not_compute() -> None:
     for family in ("default", "950", "a2"):
         got = plain(operator)(**arguments, product=family)
         exact = operator.oracle(**arguments, product=family)
-        assert [own is None for own in exact] == [own is None for own in got]
+        assert [output is None for output in exact] == [output is None for output in got]
         np.testing.assert_allclose(exact.loss, got.loss, rtol=1e-5)
 
 

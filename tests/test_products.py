@@ -59,16 +59,16 @@ def test_argument_checks_come_before_the_missing_kernel(operator: Operator) -> N
     rows = [check.row for check in operator.checks]
     missing = next(c.row for c in operator.checks if c.rule == "the product has the operator")
     for mistake in mistakes:
-        found = broken(operator, sound() | mistake.change, mistake.pointers, lacking)
-        assert found is not None
+        refusal = broken(operator, sound() | mistake.change, mistake.pointers, lacking)
+        assert refusal is not None
         if rows.index(mistake.row) > rows.index(missing):
             assert (
-                found[1] == 561003
+                refusal[1] == 561003
             )  # the generated interface looks for the kernel before it plans
         elif mistake.change.get("lseForZlossOptional", 0) is None:
-            assert found[1] == 561003  # families accept the z-loss arguments without effect
+            assert refusal[1] == 561003  # families accept the z-loss arguments without effect
         else:
-            assert found[:2] == (mistake.row, mistake.status)
+            assert refusal[:2] == (mistake.row, mistake.status)
 
 
 @names
@@ -113,19 +113,19 @@ def test_cross_entropy_smoothing(product: str, status: int) -> None:
 
 
 def test_zloss_has_no_effect_on_a_family() -> None:
-    given = {
+    arguments = {
         "grad_loss": np.float32(1.0),
         "log_prob": np.log(np.full((2, 4), 0.25, np.float32)),
         "target": np.array([1, 2]),
         "lse_for_zloss": np.array([2.0, 3.0], np.float32),
         "lse_square_scale_for_zloss": 0.5,
     }
-    with_zloss = openaclnn.cross_entropy_loss_grad(**given)
-    without = openaclnn.cross_entropy_loss_grad(**(given | {"lse_square_scale_for_zloss": 0.0}))
+    with_zloss = openaclnn.cross_entropy_loss_grad(**arguments)
+    without = openaclnn.cross_entropy_loss_grad(**(arguments | {"lse_square_scale_for_zloss": 0.0}))
     assert not np.array_equal(with_zloss, without)
     for product in ("950", "a2", "a3"):
         np.testing.assert_array_equal(
-            openaclnn.cross_entropy_loss_grad(**given, product=product), without
+            openaclnn.cross_entropy_loss_grad(**arguments, product=product), without
         )
 
 
@@ -136,22 +136,22 @@ def test_z_loss_tensors_of_any_shape_where_none_is_computed(name: str) -> None:
     for reduction, shape in itertools.product(("mean", "none"), [(7,), (2, 3), (), (0,)]):
         for rows in (4, 3, 4, 2):
             gradient = np.ones(rows if reduction == "none" else (), np.float32)
-            given = {
+            arguments = {
                 "grad_loss": gradient, "log_prob": log_prob[:rows], "target": np.arange(rows), "reduction": reduction,
             }  # fmt: skip
-            expected = openaclnn.cross_entropy_loss_grad(**given)
+            expected = openaclnn.cross_entropy_loss_grad(**arguments)
             odd = {name: np.ones(shape, np.float32)}
             np.testing.assert_array_equal(
-                openaclnn.cross_entropy_loss_grad(**given, **odd), expected
+                openaclnn.cross_entropy_loss_grad(**arguments, **odd), expected
             )
             scale = {"lse_square_scale_for_zloss": 0.5}
-            found = openaclnn.cross_entropy_loss_grad(**given, **odd, **scale, product="950")
-            np.testing.assert_array_equal(found, expected)
+            result = openaclnn.cross_entropy_loss_grad(**arguments, **odd, **scale, product="950")
+            np.testing.assert_array_equal(result, expected)
             sound = {"lse_for_zloss": np.ones(rows, np.float32)} | odd
             if shape == () and reduction == "mean" and name == "grad_zloss":
                 continue
             with pytest.raises(openaclnn.AclnnError, match="561002"):
-                openaclnn.cross_entropy_loss_grad(**given, **sound, **scale)
+                openaclnn.cross_entropy_loss_grad(**arguments, **sound, **scale)
 
 
 def test_z_loss_tensors_of_any_shape_in_both_phases() -> None:

@@ -39,5 +39,5 @@ def test_pages_are_on_the_forge_as_on_the_site() -> None:
     text = (PROJECT / "mkdocs.yml").read_text().partition("\nnav:")[2]
     listed = re.findall(r"([\w/-]+\.md)$", text, re.M)
     assert len(set(listed)) == len(listed)
-    made = {"contributing.md", "changelog.md", "operators/index.md", "zh/operators/index.md"}
-    assert {place for place in listed if not (PROJECT / "docs" / place).exists()} == made
+    generated = {"contributing.md", "changelog.md", "operators/index.md", "zh/operators/index.md"}
+    assert {place for place in listed if not (PROJECT / "docs" / place).exists()} == generated

@@ -62,9 +62,9 @@ shapes = st.lists(st.integers(1, 5), max_size=5).map(tuple)
 @st.composite
 def stretched(draw: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
     """A shape that broadcasts to this one: axes shrunk to 1, leading ones left out."""
-    own = tuple(1 if draw(st.booleans()) and draw(st.booleans()) else size for size in shape)
-    drop = draw(st.integers(0, len(own)))
-    return own[drop:] if draw(st.booleans()) else own
+    sizes = tuple(1 if draw(st.booleans()) and draw(st.booleans()) else size for size in shape)
+    drop = draw(st.integers(0, len(sizes)))
+    return sizes[drop:] if draw(st.booleans()) else sizes
 
 
 @engines
@@ -90,19 +90,19 @@ def test_elementwise_pair(engine_name: str, data: Any) -> None:
 def test_elementwise_broadcast(engine_name: str, data: Any, which: str) -> None:
     operator = openaclnn.find_operator(which)
     full = data.draw(shapes)
-    own = [data.draw(stretched(full)) for _ in range(3)]
+    operand_shapes = [data.draw(stretched(full)) for _ in range(3)]
     dtypes = [data.draw(float_dtypes)] * 3
     if data.draw(st.booleans()):
         dtypes = [data.draw(float_dtypes) for _ in range(3)]
     names = [p.python_name for p in operator.plain_parameters[0]]
     arguments: dict[str, Any] = {
         name: data.draw(views(shape, dtype))
-        for name, shape, dtype in zip(names, own, dtypes, strict=True)
+        for name, shape, dtype in zip(names, operand_shapes, dtypes, strict=True)
     }
     arguments["reduction"] = data.draw(st.sampled_from(["none", "mean", "sum"]))
     if which.startswith("smooth"):
         arguments["beta"] = data.draw(st.sampled_from([0.0, 0.5, 1.0, 3.5]))
-    shape = broadcast_shapes(*own)
+    shape = broadcast_shapes(*operand_shapes)
     dtype = promote(promote(dtypes[0], dtypes[1]), dtypes[2])
     run(engine_name, operator, arguments, data, shape, dtype)
 
@@ -115,7 +115,7 @@ def test_cross_entropy(engine_name: str, data: Any) -> None:
     dtype = data.draw(float_dtypes)
     rows, classes = data.draw(st.integers(1, 9)), data.draw(st.integers(1, 40))
     reduction = data.draw(st.sampled_from(["none", "mean", "sum"]))
-    own = (rows,) if reduction == "none" else data.draw(st.sampled_from([(), (1,)]))
+    loss_shape = (rows,) if reduction == "none" else data.draw(st.sampled_from([(), (1,)]))
     index = data.draw(st.sampled_from([np.int64, np.int32]))
     ignored = data.draw(st.sampled_from([-100, -1, 0, 3]))
     log_prob = -np.abs(data.draw(views((rows, classes), dtype)))
@@ -125,7 +125,7 @@ def test_cross_entropy(engine_name: str, data: Any) -> None:
     target[np.array(data.draw(st.lists(st.booleans(), min_size=rows, max_size=rows)))] = ignored
     target = np.where((target >= classes) & (target != ignored), 0, target)
     arguments: dict[str, Any] = {
-        "grad_loss": data.draw(views(own, dtype)),
+        "grad_loss": data.draw(views(loss_shape, dtype)),
         "log_prob": log_prob,
         "target": target.astype(index)[:: data.draw(st.sampled_from([1, -1]))],
         "reduction": reduction,
@@ -138,7 +138,7 @@ def test_cross_entropy(engine_name: str, data: Any) -> None:
         arguments["lse_square_scale_for_zloss"] = data.draw(st.sampled_from([0.5, -1.0]))
         arguments["lse_for_zloss"] = data.draw(views((rows,), dtype))
         if data.draw(st.booleans()):
-            arguments["grad_zloss"] = data.draw(views(own, dtype))
+            arguments["grad_zloss"] = data.draw(views(loss_shape, dtype))
     run(engine_name, operator, arguments, data, (rows, classes), dtype)
 
 
@@ -225,16 +225,16 @@ def test_workload_in_any_layout(operator: Operator, engine_name: str, data: Any)
             for known in got
         )
         written = call_on(engine_name, operator, {**arguments, "out": outs})
-        for own, place, known in zip(written, outs, got, strict=True):
-            assert own is place
+        for result, place, known in zip(written, outs, got, strict=True):
+            assert result is place
             if (
                 known is not None
                 and known.dtype.kind not in "iu"
                 and plan_of(operator, arguments).steps
             ):
                 # Layouts decide what the steps are, between which sums are rounded; some cancel.
-                near = 2 * float(ml_dtypes.finfo(own.dtype).eps)
-                wide = (array.astype(np.float64) for array in (own, known))
+                near = 2 * float(ml_dtypes.finfo(result.dtype).eps)
+                wide = (array.astype(np.float64) for array in (result, known))
                 np.testing.assert_allclose(*wide, rtol=near, atol=1e-4)
             elif known is not None:
-                assert own.tobytes() == known.tobytes()
+                assert result.tobytes() == known.tobytes()

@@ -38,7 +38,7 @@ MODELS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-def made(kind: str) -> Any:
+def model_of(kind: str) -> Any:
     transformers = pytest.importorskip("transformers", reason="transformers is not installed")
     torch.manual_seed(0)
     options = {"vocab_size": WORDS} if kind == "gpt2" else COMMON
@@ -48,7 +48,7 @@ def made(kind: str) -> Any:
 
 @pytest.mark.parametrize("kind", MODELS)
 def test_a_model_of_transformers_never_has_logits(kind: str) -> None:
-    before = made(kind)
+    before = model_of(kind)
     after = copy.deepcopy(before)
     applied = fast.apply_to(after)
     assert [each.name for each in applied.replaced if "HeadLinear" in each.after] == ["lm_head"]
@@ -87,9 +87,9 @@ def test_a_recipe_trains_as_without_its_line(
     if name == "hugging_face_trainer":
         pytest.importorskip("transformers", reason="transformers is not installed")
     pytest.importorskip(library, reason=f"{library} is not installed")
-    found = importlib.util.spec_from_file_location(name, RECIPES / f"{name}.py")
-    recipe = importlib.util.module_from_spec(found)
-    found.loader.exec_module(recipe)
+    spec = importlib.util.spec_from_file_location(name, RECIPES / f"{name}.py")
+    recipe = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(recipe)
     ours = recipe.train(steps=3)
     assert HeadLinear.__name__ in capsys.readouterr().out
     recipe.fast = SimpleNamespace(apply_to=lambda *_, **__: None)

@@ -32,15 +32,15 @@ def sessions(page: Path) -> list[tuple[str, str, str | None]]:
     In `console` blocks commands stand behind a `$`. What stands in `bash` and `python` blocks is pasted as it is, and a `text` block behind
     one is what it prints.
     """
-    found: list[tuple[str, str, str | None]] = []
+    commands: list[tuple[str, str, str | None]] = []
     blocks = re.findall(r"^```(\w+)\n(.*?)^```$", page.read_text(), re.M | re.S)
     for (kind, block), (next_kind, printed) in zip(blocks, [*blocks[1:], ("", "")], strict=False):
         if kind == "console":
             parts = re.split(r"^\$ (.*)\n", block, flags=re.M)[1:]
-            found += [(kind, *pair) for pair in zip(parts[::2], parts[1::2], strict=True)]
+            commands += [(kind, *pair) for pair in zip(parts[::2], parts[1::2], strict=True)]
         elif kind in ("bash", "python") and kind != OPEN.get(page.name):
-            found.append((kind, block, printed if next_kind == "text" else None))
-    return found
+            commands.append((kind, block, printed if next_kind == "text" else None))
+    return commands
 
 
 @pytest.mark.parametrize(

@@ -80,8 +80,8 @@ def test_special_values_of_gradients(engine: str) -> None:
     with np.errstate(divide="ignore"):
         outputs = y, np.log(y)
     for operator, output in zip(GRADIENTS, outputs, strict=True):
-        given = {"grad_output": g, "output": output}
-        assert_matches_oracle(operator, given, call_on(engine, operator, given))
+        arguments = {"grad_output": g, "output": output}
+        assert_matches_oracle(operator, arguments, call_on(engine, operator, arguments))
     # A label of 0 beside a logit of -Inf is 0 * Inf; labels need not sum to 1, nor be positive.
     x = np.float32([[-INF, 1, 2], [-INF, 1, 2], [1, 2, 3], [NAN, 1, 1]])
     labels = np.float32([[0, 0.5, 0.5], [1, 0, 0], [-2, 7, 0], [0, 0, 1]])
@@ -99,8 +99,8 @@ def test_special_values_of_gradients(engine: str) -> None:
 @pytest.mark.in_turns
 def test_a_result_of_another_dtype(operator: Any, dtypes: tuple[DType, DType], engine: str) -> None:
     """Softmax is computed in self's dtype, log-softmax in out's, to which self is converted first."""
-    own, other = dtypes
-    x = (3 * np.random.default_rng(2).normal(size=(5, 33))).astype(own.numpy)
+    dtype, other = dtypes
+    x = (3 * np.random.default_rng(2).normal(size=(5, 33))).astype(dtype.numpy)
     out = np.full(x.shape, 7, other.numpy)
     served = openaclnn.explain(operator, x, dim=0, out=out).error is None
     with openaclnn.use_engine(engine if served else "numpy"):
@@ -155,8 +155,8 @@ def test_an_axis_is_refused_from_rank_on() -> None:
 
 def status(name: str, *arguments: Any, product: str = "default") -> int:
     with openaclnn.use_product(product):
-        found: int = getattr(aclnn, f"{name}GetWorkspaceSize")(*arguments)[0]
-    return found
+        code: int = getattr(aclnn, f"{name}GetWorkspaceSize")(*arguments)[0]
+    return code
 
 
 def test_what_empty_tensors_are_not_held_to() -> None:
@@ -236,7 +236,7 @@ def test_cases_in_the_kernels_words(tmp_path: Path, name: str) -> None:
     assert case.operator.name == interface
     built = data(case)
     if name == "softmax_grad":  # the result comes first
-        first, second = (built.arguments[own] for own in ("output", "grad_output"))
+        first, second = (built.arguments[argument] for argument in ("output", "grad_output"))
         assert [*case.tensors][:2] == ["output", "gradOutput"]
         assert first.shape == second.shape == (4, 6)
     if attributes:

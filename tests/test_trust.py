@@ -58,9 +58,9 @@ def _tell_anew(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    made = tmp_path / "kept"
-    made.mkdir(mode=0o700)
-    return made
+    kept = tmp_path / "kept"
+    kept.mkdir(mode=0o700)
+    return kept
 
 
 def call(environment: dict[str, str | None], **options: Any) -> tuple[int, str]:
@@ -325,8 +325,8 @@ def test_doctor_tells_whether_the_cache_is_trusted(
 
     def row() -> tuple[str, str]:
         main(["doctor", "--json"])
-        (found,) = (each for each in json.loads(capsys.readouterr().out) if each["part"] == "cache")
-        return found["state"], found["about"]
+        (entry,) = (each for each in json.loads(capsys.readouterr().out) if each["part"] == "cache")
+        return entry["state"], entry["about"]
 
     assert row() == ("there", "trusted: 0 files, 0.0 MB")
     folder.chmod(0o777)

@@ -74,8 +74,8 @@ def test_float(word: str) -> None:
 )
 def test_every_number_of_16_bits(word: str, dtype: Any) -> None:
     x = measured.every(dtype)
-    found = measured.errors(measured.evaluate(cpu.prepare, word, x), measured.exact(word, x), x)
-    assert found.largest <= measured.SHORT_BOUND, found
+    errors = measured.errors(measured.evaluate(cpu.prepare, word, x), measured.exact(word, x), x)
+    assert errors.largest <= measured.SHORT_BOUND, errors
 
 
 @pytest.mark.parametrize("word", ["expm1", "gate", "softplus", "log1p", "erfinv", "gelu"])
@@ -113,8 +113,8 @@ def test_a_rest_is_what_rounding_left(name: str, monkeypatch: pytest.MonkeyPatch
     with np.errstate(all="ignore"):
         wanted = function(x.astype(np.float64) * np.float64(beta))
     for prepare, allowed in ((cpu.prepare, bound), (numpy_engine.prepare, 0.501)):
-        found = measured.errors(evaluate(prepare, kernel.name, x, beta=float(beta)), wanted, x)
-        assert found.largest <= allowed, found
+        errors = measured.errors(evaluate(prepare, kernel.name, x, beta=float(beta)), wanted, x)
+        assert errors.largest <= allowed, errors
 
 
 # By mpmath, with 40 digits.

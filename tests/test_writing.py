@@ -133,14 +133,14 @@ def test_what_may_not_be_written_is_not_replaced(place: Path) -> None:
 
 
 def test_space_is_set_aside_where_the_system_cannot(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
-    def unsupported(*given: Any) -> None:
+    def unsupported(*arguments: Any) -> None:
         raise OSError(errno.EOPNOTSUPP, "not supported")
 
-    for own in (unsupported, None):
-        if own is None:
+    for substitute in (unsupported, None):
+        if substitute is None:
             monkeypatch.delattr(os, "posix_fallocate")
         else:
-            monkeypatch.setattr(os, "posix_fallocate", own)
+            monkeypatch.setattr(os, "posix_fallocate", substitute)
         with replacing("x") as file:
             file.write(b"head")
             reserve(file, (1 << 20) + 5)
@@ -148,7 +148,7 @@ def test_space_is_set_aside_where_the_system_cannot(place: Path, monkeypatch: py
         assert Path("x").stat().st_blocks * 512 >= 1 << 20
 
 
-def full(*given: Any) -> None:
+def full(*arguments: Any) -> None:
     raise OSError(errno.ENOSPC, "No space left on device")
 
 
@@ -380,9 +380,9 @@ def test_a_folder_is_old_or_new_wherever_the_process_is_killed(place: Path, exch
     rename, link, mkdir, rmtree = os.rename, os.link, os.mkdir, shutil.rmtree
 
     def watched(call: Any) -> Any:
-        def look(*given: Any, **more: Any) -> Any:
+        def look(*arguments: Any, **more: Any) -> Any:
             seen.append(state(place / "a") if Path("a").exists() else None)
-            answer = call(*given, **more)
+            answer = call(*arguments, **more)
             seen.append(state(place / "a") if Path("a").exists() else None)
             return answer
 
@@ -410,7 +410,7 @@ def test_a_killed_process_leaves_the_old_or_the_new(place: Path) -> None:
     shutil.copytree("a", "b")
     assert make("b", 2, "--force") == 0
     new = state(place / "b")
-    found = []
+    renewed = []
     for steps in (0, 30, 48, 1000):
         shutil.rmtree("a")
         shutil.copytree("b", "a")
@@ -419,8 +419,8 @@ def test_a_killed_process_leaves_the_old_or_the_new(place: Path) -> None:
         done = subprocess.run([sys.executable, "-c", KILLED, str(steps), *line.split()], check=False, capture_output=True)  # fmt: skip
         assert done.returncode in (0, -9)
         assert state(place / "a") in (old, new)
-        found.append(state(place / "a") == new)
-    assert (found[0], found[-1]) == (False, True)
+        renewed.append(state(place / "a") == new)
+    assert (renewed[0], renewed[-1]) == (False, True)
 
 
 def test_a_case_of_a_list_is_old_or_new(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -70,8 +70,8 @@ def cases_of(
     operator: Operator, rng: np.random.Generator, dtype: DType
 ) -> Iterator[dict[str, Any]]:
     """The operator's cases."""
-    found: Iterator[dict[str, Any]] = data_of(operator).cases(rng, dtype)
-    return found
+    cases: Iterator[dict[str, Any]] = data_of(operator).cases(rng, dtype)
+    return cases
 
 
 def few_to_compile(cases: list[dict[str, Any]], turn: int) -> list[dict[str, Any]]:
