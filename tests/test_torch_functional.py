@@ -614,6 +614,41 @@ def test_ones_for_missing_weights_are_nobody_elses() -> None:
         assert torch.autograd.grad(again, x)[0].count_nonzero() == 3
 
 
+@pytest.mark.parametrize("shape", [(5, 7), (9000, 10), (2, 3, 50, 60), (4, 6, 3)], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_a_likelihood_that_nobody_differentiates_has_the_bits_of_one_with_weights_of_ones(
+    shape: tuple[int, ...], dtype: torch.dtype, reduction: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(5)
+    x = torch.randn(shape).to(dtype)
+    target = torch.randint(0, shape[1], shape[:1] + shape[2:])
+    target.view(-1)[::3] = 1
+    options = {"ignore_index": 1, "reduction": reduction}
+    known = functional.nll_loss(x, target, torch.ones(shape[1], dtype=dtype), **options)
+    learns = x.clone().requires_grad_()
+    assert torch.equal(functional.nll_loss(learns, target, **options).detach(), known)
+    with openaclnn.use_engine("numpy"):
+        torch.testing.assert_close(functional.nll_loss(x, target, **options), known)
+
+    def unwanted(*_: Any) -> Any:
+        raise AssertionError("ones were made")
+
+    monkeypatch.setattr(functional, "ones_for", unwanted)
+    before = openaclnn.get_num_threads()
+    for threads in (1, 2, 3):
+        openaclnn.set_num_threads(threads)
+        for _ in range(2):  # the slow path, then the fast one
+            loss = functional.nll_loss(x, target, **options)
+            assert torch.equal(loss, known)
+            assert loss.grad_fn is None
+    openaclnn.set_num_threads(before)
+    strange = target.clone()
+    strange.view(-1)[-1] = shape[1]
+    with pytest.raises(IndexError, match=f"Target {shape[1]} is out of bounds"):
+        functional.nll_loss(x, strange, **options)
+
+
 def test_what_is_not_memory_as_it_lies_is_pytorchs() -> None:
     """A view that waits for its negation, written over; weights that are no real numbers."""
     for _ in range(2):

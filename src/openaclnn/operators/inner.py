@@ -26,7 +26,7 @@ TEXTS = {
     "top": "the largest of each row", "rest": "log-sum-exp less the largest", "teacherTop": "the largest of each teacher's row",
     "teacherRest": "log-sum-exp of that less the largest",
     "gradLogProb": "gradient of the log-probabilities", "gradEntropy": "gradient of the entropies", "gradLoss": "gradient of the losses, or of the loss",
-    "gradInput": "gradient of input", "out": "gradient of input, which it may be itself",
+    "gradInput": "gradient of input", "out": "the loss, or the gradient of input, which it may be itself",
     "kept": "what the gradient needs, of which the second is 0 if none was written",
     "memory": "what backward passes leave for the next loss: the loss's gradient, and 1 if it was the same twice",
 }  # fmt: skip

@@ -16,6 +16,7 @@ from openaclnn.core.interface import Kind, Parameter
 from openaclnn.core.plan import Free
 from openaclnn.core.tensor import Tensor
 from openaclnn.operators.activations import ALL
+from openaclnn.operators.inner import inner_operator
 from openaclnn.operators.rows import (
     LOSSES,
     REDUCTION,
@@ -33,6 +34,9 @@ COUNTED = {"classes": "(C,) of self"}
 _TOTAL = "sum of weight[target] over what is not ignored"
 
 
+IGNORED = Parameter("ignoreIndex", Kind.INT64, "target value that counts for nothing", default=-100)
+
+
 def _of_classes(positions: str, weights: str) -> tuple[Parameter, ...]:
     """What losses and gradients take after log-probabilities."""
     return (
@@ -42,7 +46,7 @@ def _of_classes(positions: str, weights: str) -> tuple[Parameter, ...]:
         ),
         Parameter("weight", Kind.TENSOR, "factor of each class", weights, FLOATS),
         REDUCTION,
-        Parameter("ignoreIndex", Kind.INT64, "target value that counts for nothing", default=-100),
+        IGNORED,
     )  # fmt: skip
 
 
@@ -299,6 +303,21 @@ declare(
         ),
     ),
     ALL - {"310p"}, module=__name__, aten="nll_loss_backward", empty=("self",),
+)  # fmt: skip
+
+
+# Of rows and of pixels, for `openaclnn.torch` alone.
+
+
+def _alone(input: Array, target: Array, reduction: str = "mean", ignore_index: int = -100) -> Array:
+    loss, _ = _reference(input, target, np.ones(input.shape[1]), reduction, ignore_index)
+    return np.asarray(loss)
+
+
+LOSS_ALONE = inner_operator(
+    "NLLLossAlone", "The negative log-likelihood loss without weights, and without the total weight, which none but its gradient asks for.", FORMULA, "nll_loss_alone",
+    {"input": "full", "target": "positions"}, {"out": LOSSES}, _alone, (), (REDUCTION, IGNORED), numbers=_ignored, free=_FREE,
+    order=("target", "input"), dtypes={"target": (INT64,)},
 )  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from torch.nn import functional as torch_functional
 
 from openaclnn.core.interface import REDUCTIONS
 from openaclnn.core.results import undisturbed
+from openaclnn.operators.likelihood import LOSS_ALONE
 from openaclnn.torch import elementwise
 from openaclnn.torch.dispatch import (
     FLOATS,
@@ -36,12 +37,14 @@ from openaclnn.torch.elementwise import *  # noqa: F403
 from openaclnn.torch.fused_backward import (
     LEAST,
     LEAST_ROWS,
+    is_loss,
+    is_served,
     loss_ahead,
     loss_of_rows,
     may_be_ahead,
 )
 from openaclnn.torch.gradients import CrossEntropy, CrossEntropyOverLogits, Likelihood
-from openaclnn.torch.kernels import KERNELS, PLAIN, disturbed
+from openaclnn.torch.kernels import KERNELS, PLAIN, Kernel, disturbed
 from openaclnn.torch.linear import (
     Asked,
     exact_losses,
@@ -69,6 +72,7 @@ __all__ = [
 _ROWS = KERNELS["nll_loss"], KERNELS["nll_loss_backward"]
 _PIXELS = KERNELS["nll_loss2d"], KERNELS["nll_loss2d_backward"]
 _BY_RANK = {2: _ROWS, 4: _PIXELS}
+_ALONE = Kernel(LOSS_ALONE)
 _LOGITS = KERNELS["cross_entropy_logits"]
 _nll_count, _entropy_count = FUNCTIONS["nll_loss"], FUNCTIONS["cross_entropy"]
 
@@ -95,6 +99,14 @@ def nll_loss(
     of_rank = None
     plain = size_average is None and reduce is None and type(ignore_index) is int
     if plain and may_be_short(input) and not _checked:
+        if weight is None and input.is_cpu and not is_tracked(input):
+            # Without weights of ones, and without their total, which none but the gradient asks for.
+            alone: Any = _ALONE.short(input, target, reduction, ignore_index)
+            if alone is NotImplemented:
+                alone = _first_alone(input, target, reduction, ignore_index)
+            if alone is not NotImplemented:
+                _nll_count.ours += 1
+                return alone  # type: ignore[no-any-return]
         of_rank = _BY_RANK.get(input.dim())
     if of_rank is not None:
         kernel, backward = of_rank
@@ -112,6 +124,19 @@ def nll_loss(
             return loss
     slow: Tensor = _slow_nll(input, target, weight, size_average, ignore_index, reduce, reduction)
     return slow
+
+
+def _first_alone(input: Any, target: Any, reduction: str, ignored: int) -> Any:
+    """The same loss of the first call of a kind, if the kernel takes it; else NotImplemented."""
+    fits = is_memory(input) and is_memory(target) and is_served(input)
+    if (
+        fits
+        and input.dim() > 1
+        and input.numel()
+        and is_loss(input, target, None, (reduction, ignored, 0.0, 0.0))
+    ):
+        return _ALONE.call(input, target, reduction, ignored)
+    return NotImplemented
 
 
 def _likelihood(

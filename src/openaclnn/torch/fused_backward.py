@@ -83,7 +83,7 @@ def _places(input: Any) -> Any:
     return None if input.is_contiguous() else (None, None, torch.empty_like(input))
 
 
-def _is_loss(input: Any, target: Any, weight: Any, options: tuple[Any, ...]) -> bool:
+def is_loss(input: Any, target: Any, weight: Any, options: tuple[Any, ...]) -> bool:
     """Whether all is plain memory of one device, nobody stands between, and shapes and numbers are those of a loss; weights are as PyTorch takes them."""
     reduction, ignored, smoothing, scale = options
     tensors = [input, target] if weight is None else [input, target, weight]
@@ -98,7 +98,7 @@ def _is_loss(input: Any, target: Any, weight: Any, options: tuple[Any, ...]) -> 
 def _is_step(input: Any, target: Any, weight: Any, options: tuple[Any, ...]) -> bool:
     """Whether loss and gradient are computed in one go."""
     return (
-        _is_loss(input, target, weight, options)
+        is_loss(input, target, weight, options)
         and target.is_contiguous()
         and (weight is None or weight.is_contiguous())
         and current_engine() in (None, "triton")
@@ -202,19 +202,20 @@ def loss_of_rows(input: Any, target: Any, weight: Any, options: tuple[Any, ...])
     arguments = input, target, factors, reduction, ignored, smoothing
     results = _row_step.short(*arguments)
     if results is NotImplemented:  # the first of its kind, if it is one
-        if not (_is_loss(input, target, weight, options) and _are_rows(input)):
+        if not (
+            is_loss(input, target, weight, options) and is_served(input) and input.is_contiguous()
+        ):
             return None
         results = _row_step.call(*arguments)
     loss, ahead = results
     return CrossEntropyOfRows.apply(input, (loss, (target, weight), [options, ahead]))
 
 
-def _are_rows(input: Any) -> bool:
-    """Whether the kernel takes these logits: without gaps."""
+def is_served(input: Any) -> bool:
+    """Whether the CPU engine has kernels for what has this dtype."""
     known = dtype_of_torch(input.dtype)
     return (
         cpu.unavailable() is None and current_engine() in (None, "cpu") and known in FLOATS and (known is not FLOAT16 or machine().half)
-        and input.is_contiguous()
     )  # fmt: skip
 
 

@@ -43,7 +43,7 @@ def switches_of(formula: RowFormula, plan: Plan, **chosen: bool) -> tuple[tuple[
     """The switches of a formula of targets, likelihoods too, for a plan; an engine has chosen some. A plan has its numbers as FLOAT: what is 0 there switches
     nothing on."""
     known = {
-        **plan.numbers, "smooths": plan.numbers.get("label_smoothing", 0) != 0, "squares": plan.numbers.get("zloss_scale", 0) != 0,
+        **plan.numbers, "weighted": any(OPERANDS.get(one.parameter) == "weight" for one in plan.inputs), "smooths": plan.numbers.get("label_smoothing", 0) != 0, "squares": plan.numbers.get("zloss_scale", 0) != 0,
         "keeps_infinite": plan.kernel == "cross_entropy_loss", **chosen,
     }  # fmt: skip
     return tuple([(name, bool(known.get(name))) for name in formula.switches])

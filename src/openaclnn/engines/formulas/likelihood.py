@@ -16,10 +16,10 @@ from openaclnn.engines.formulas.words import where
 
 
 @described
-def nll_loss(x: Row, target: Target, weight: PerClass) -> tuple[PerRow, PerRow]:
+def nll_loss(x: Row, target: Target, weight: PerClass, *, weighted: bool) -> tuple[PerRow, PerRow]:
     """A row's loss and the weight of its class, which are added up. Of a row one value is read, at any time: engines walk no classes."""
     counted = is_counted(target)
-    hit_weight = where(counted, at(weight, target), 0.0)
+    hit_weight = where(counted, at(weight, target), 0.0) if weighted else where(counted, 1.0, 0.0)
     # Where nothing counts, -(0 * -0) is 0.
     return -(hit_weight * where(counted, at(x, target), -0.0)), hit_weight
 

@@ -253,3 +253,4 @@ _enter(
 _enter(
     "nll_loss", likelihood.nll_loss, "target self weight", {"out": "positions", "totalWeightOut": "single"}, Likelihood
 )  # fmt: skip
+_enter("nll_loss_alone", likelihood.nll_loss, "target input", {"out": "positions"}, Likelihood)

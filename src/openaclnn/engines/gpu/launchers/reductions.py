@@ -257,7 +257,7 @@ class NllLauncher(RowLauncher):
     """Positions' losses and weights, written if each counts, and their sums."""
 
     def __init__(self, operands: tuple[str, ...], axes: int) -> None:
-        kinds, graph = dict(nll_loss.operands), nll_loss.graph({})
+        kinds, graph = dict(nll_loss.operands), nll_loss.graph({"weighted": True})
         signature = Signature(
             nll_loss.name, tuple([(name, kinds[name]) for name in operands]), nll_loss.targets, (), True
         )  # fmt: skip

@@ -213,5 +213,5 @@ def runner(plan: Plan, step: str) -> Runner:
     names = tuple([OPERANDS.get(each.parameter) or RESULTS.get(each.parameter, each.parameter) for each in plan.operands])  # fmt: skip
     loss = plan.operands[names.index("1" if step == AHEAD else "gradient")]
     reduction = "" if loss.role == "positions" else "mean" if plan.numbers["mean"] else "sum"
-    switches = switches_of(cross_entropy_step, plan, weighted="weight" in names)
+    switches = switches_of(cross_entropy_step, plan)
     return _launcher(names, switches, reduction, step).runner(plan)
