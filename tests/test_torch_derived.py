@@ -55,7 +55,7 @@ def calls(name: str, dtype: torch.dtype) -> list[tuple[Any, tuple[Any, ...], dic
     if name == "prelu":
         return [(x, (torch.full((n,), 0.3, dtype=dtype),), {}) for n in (1, 6)]
     if name in ACTIVATIONS:
-        return [(x, WORDS.get(name, ()), own) for own in OPTIONS.get(name, [{}])]
+        return [(x, WORDS.get(name, ()), options) for options in OPTIONS.get(name, [{}])]
     target = torch.tensor(TARGETS[name]) if name in TARGETS else share
     if name == "soft_margin_loss":
         target = share.round() * 2 - 1
@@ -66,7 +66,9 @@ def calls(name: str, dtype: torch.dtype) -> list[tuple[Any, tuple[Any, ...], dic
         every += [{"weight": share, "reduction": "none"}, {"weight": share}]
     if name.endswith("logits"):
         every += [{"pos_weight": share[0]}, {"weight": share[0], "pos_weight": share[:, :1]}]
-    return [(share if name == "binary_cross_entropy" else x, (target,), own) for own in every]
+    return [
+        (share if name == "binary_cross_entropy" else x, (target,), options) for options in every
+    ]
 
 
 def both(module: Any, name: str, x: Any, rest: Any, options: Any) -> list[Any]:
@@ -86,18 +88,18 @@ def test_values_and_gradients(name: str, dtype: torch.dtype) -> None:
             functional.multilabel_margin_loss(*calls(name, dtype)[0][:1], *calls(name, dtype)[0][1])
         return
     bound: dict[str, Any] = {"rtol": 2e-2, "atol": 2e-2} if dtype is torch.bfloat16 else {}
-    made = calls(name, dtype)
-    for call in made:
+    every_call = calls(name, dtype)
+    for call in every_call:
         known = both(theirs, name, *call)
         for _ in range(3):
-            for own, other in zip(both(functional, name, *call), known, strict=True):
-                assert (own.dtype, own.shape, own.stride()) == (other.dtype, other.shape, other.stride())  # fmt: skip
-                torch.testing.assert_close(own, other, **bound)
+            for ours, other in zip(both(functional, name, *call), known, strict=True):
+                assert (ours.dtype, ours.shape, ours.stride()) == (other.dtype, other.shape, other.stride())  # fmt: skip
+                torch.testing.assert_close(ours, other, **bound)
         with torch.no_grad():
             torch.testing.assert_close(getattr(functional, name)(call[0], *call[1], **call[2]), known[0], **bound)  # fmt: skip
     told = served()[f"functional.{name}"]
-    alone = len(made) if name == "kl_div" else 0  # whose loss is PyTorch's
-    assert told[:2] == (4 * len(made), 0 if few else 4 * len(made) - alone)
+    alone = len(every_call) if name == "kl_div" else 0  # whose loss is PyTorch's
+    assert told[:2] == (4 * len(every_call), 0 if few else 4 * len(every_call) - alone)
 
 
 TRANSFORMED = [name for name in NAMES if name not in ("multilabel_margin_loss",)]
@@ -115,36 +117,36 @@ def test_transforms_and_second_derivatives(name: str) -> None:
             return getattr(module, name)(x, *rest, **options)
 
         function(x)
-        found = [
+        results = [
             torch.func.jvp(function, (x,), (v,))[1],
             torch.func.grad(lambda x, of=function: of(x).square().sum())(x),
             torch.func.vmap(function)(torch.stack([x, v])),
         ]  # fmt: skip
-        own = x.clone().requires_grad_()
+        leaf = x.clone().requires_grad_()
         if name != "hardsigmoid":  # of which PyTorch has no second derivative
-            (first,) = torch.autograd.grad(function(own).square().sum(), own, create_graph=True)
-            found += torch.autograd.grad(first.square().sum(), own)
+            (first,) = torch.autograd.grad(function(leaf).square().sum(), leaf, create_graph=True)
+            results += torch.autograd.grad(first.square().sum(), leaf)
         with forward_ad.dual_level():
             dual = forward_ad.make_dual(x, v)  # type: ignore[no-untyped-call]
-            found.append(forward_ad.unpack_dual(function(dual)).tangent)  # type: ignore[no-untyped-call]
+            results.append(forward_ad.unpack_dual(function(dual)).tangent)  # type: ignore[no-untyped-call]
         with torch.autocast("cpu", torch.bfloat16):
-            found.append(function(x))
+            results.append(function(x))
             narrow = [t.bfloat16() if torch.is_tensor(t) else t for t in (x, *rest)]
-            found.append(torch.empty(0, dtype=getattr(module, name)(*narrow).dtype))
-        outcomes.append(found)
-    for own, other in zip(*outcomes, strict=True):
-        torch.testing.assert_close(own, other, rtol=2e-5, atol=2e-5)
+            results.append(torch.empty(0, dtype=getattr(module, name)(*narrow).dtype))
+        outcomes.append(results)
+    for ours, other in zip(*outcomes, strict=True):
+        torch.testing.assert_close(ours, other, rtol=2e-5, atol=2e-5)
 
 
 @pytest.mark.parametrize("name", ["mse_loss", "binary_cross_entropy", "binary_cross_entropy_with_logits", "kl_div", "prelu"])  # fmt: skip
 def test_derivatives_by_what_is_not_the_input(name: str) -> None:
     for x, (other, *_), options in calls(name, torch.float32):
-        found = []
+        gradients = []
         for module in (functional, theirs):
-            pair = [own.clone().requires_grad_() for own in (x, other)]
+            pair = [tensor.clone().requires_grad_() for tensor in (x, other)]
             value = getattr(module, name)(*pair, **options)
-            found.append(torch.autograd.grad(value.sum(), pair))
-        torch.testing.assert_close(*found)
+            gradients.append(torch.autograd.grad(value.sum(), pair))
+        torch.testing.assert_close(*gradients)
 
 
 MODULES: dict[str, dict[str, Any]] = {
@@ -173,14 +175,14 @@ def test_modules(name: str) -> None:
     assert f"torch.nn.{name}` by our kernels" in ours.__doc__
     assert ours.state_dict().keys() == other.state_dict().keys()
     x, target, _ = calls(FUNCTION.get(name, "mse_loss"), torch.float32)[0]
-    given = (x, *target) if name.endswith("Loss") else (x,)
-    torch.testing.assert_close(ours(*given), other(*given))
+    inputs = (x, *target) if name.endswith("Loss") else (x,)
+    torch.testing.assert_close(ours(*inputs), other(*inputs))
     for again in (copy.deepcopy(ours), pickle.loads(pickle.dumps(ours))):
-        assert torch.equal(again(*given), ours(*given))
+        assert torch.equal(again(*inputs), ours(*inputs))
     assert inspect.signature(type(ours)) == inspect.signature(known)
     assert list(inspect.signature(ours.forward).parameters) == list(inspect.signature(other.forward).parameters)  # fmt: skip
     assert set(typing.get_type_hints(ours.forward).values()) == {torch.Tensor}
-    assert sum(own.ours for own in FUNCTIONS.values()) or name == "KLDivLoss"
+    assert sum(function.ours for function in FUNCTIONS.values()) or name == "KLDivLoss"
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -194,12 +196,15 @@ def test_functions_are_written_as_pytorchs(name: str) -> None:
     try:
         known = inspect.signature(other).parameters.values()
     except ValueError:  # a function in C, which says in its text what it takes
-        assert all(own in other.__doc__ for own in inspect.signature(ours).parameters)
+        assert all(parameter in other.__doc__ for parameter in inspect.signature(ours).parameters)
         return
-    told = [(own.name, own.kind) for own in inspect.signature(ours).parameters.values()]
-    assert told == [(own.name, own.kind) for own in known]
-    for own, its in zip(inspect.signature(ours).parameters.values(), known, strict=True):
-        assert own.default == its.default
+    told = [
+        (parameter.name, parameter.kind)
+        for parameter in inspect.signature(ours).parameters.values()
+    ]
+    assert told == [(parameter.name, parameter.kind) for parameter in known]
+    for parameter, its in zip(inspect.signature(ours).parameters.values(), known, strict=True):
+        assert parameter.default == its.default
 
 
 @pytest.fixture
@@ -221,12 +226,14 @@ def test_nothing_of_float64_and_no_elements_is_memory_that_cannot_be_written() -
 
 def test_compiled_into_one_graph() -> None:
     names = "gelu", "prelu", "softmax", "binary_cross_entropy_with_logits", "kl_div"
-    made = [(name, *calls(name, torch.float32)[-1]) for name in names]
+    every_call = [(name, *calls(name, torch.float32)[-1]) for name in names]
 
     def function(x: Any) -> Any:
-        return [getattr(functional, name)(x, *rest, **options) for name, _, rest, options in made]
+        return [
+            getattr(functional, name)(x, *rest, **options) for name, _, rest, options in every_call
+        ]
 
-    x = made[0][1]
+    x = every_call[0][1]
     torch.testing.assert_close(torch.compile(function, fullgraph=True, backend="eager")(x), function(x))  # fmt: skip
 
 
@@ -236,13 +243,13 @@ def test_what_is_written_over() -> None:
     for name in names:
         x, rest, _ = calls(name, torch.float32)[0]
         known = getattr(theirs, name)(x.clone(), *rest)
-        own, before = x.clone(), None
+        tensor, before = x.clone(), None
         for _ in range(2):
-            own.copy_(x)
-            before = own._version
-            assert getattr(functional, name)(own, *rest, inplace=True) is own
-            assert own._version > before
-            torch.testing.assert_close(own, known)
+            tensor.copy_(x)
+            before = tensor._version
+            assert getattr(functional, name)(tensor, *rest, inplace=True) is tensor
+            assert tensor._version > before
+            torch.testing.assert_close(tensor, known)
         assert served()[f"functional.{name}"][:2] == (2, 2)
         tracked = x.clone().requires_grad_()
         value = getattr(functional, name)(tracked * 1, *rest, inplace=True)
@@ -269,7 +276,7 @@ WRONG: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "arguments", "options"), WRONG, ids=lambda own: own if isinstance(own, str) else "")  # fmt: skip
+@pytest.mark.parametrize(("name", "arguments", "options"), WRONG, ids=lambda parameter: parameter if isinstance(parameter, str) else "")  # fmt: skip
 @pytest.mark.filterwarnings("ignore:Using a target size")
 def test_wrong_use_raises_what_pytorch_raises(name: str, arguments: Any, options: Any) -> None:
     raised: list[Any] = []
@@ -291,12 +298,12 @@ def test_what_pytorch_takes_beside() -> None:
     ]  # fmt: skip
     for name, arguments, options in cases:
         for _ in range(2):
-            own = getattr(functional, name)(*arguments, **options)
-            torch.testing.assert_close(own, getattr(theirs, name)(*arguments, **options), equal_nan=True)  # fmt: skip
+            ours = getattr(functional, name)(*arguments, **options)
+            torch.testing.assert_close(ours, getattr(theirs, name)(*arguments, **options), equal_nan=True)  # fmt: skip
     for average, reduce in itertools.product((None, True, False), repeat=2):
         if average is None is reduce:
             continue
         with pytest.warns(UserWarning, match="size_average and reduce"):
-            own = functional.mse_loss(X, Y, average, reduce)
+            ours = functional.mse_loss(X, Y, average, reduce)
         with pytest.warns(UserWarning, match="size_average and reduce"):
-            torch.testing.assert_close(own, theirs.mse_loss(X, Y, average, reduce))
+            torch.testing.assert_close(ours, theirs.mse_loss(X, Y, average, reduce))

@@ -32,10 +32,10 @@ SHAPES = ((5,), (4, 5), (2, 5, 3), (2, 5, 3, 4), (2, 5, 2, 3, 2), (1, 5, 2, 1, 3
 
 def both(function: Any, *tensors: Any) -> list[Any]:
     """The value and the gradients of what floats."""
-    own = [t.detach().clone().requires_grad_(t.is_floating_point()) for t in tensors]
-    value = function(*own)
+    leaves = [t.detach().clone().requires_grad_(t.is_floating_point()) for t in tensors]
+    value = function(*leaves)
     weights = torch.linspace(0.5, 1.5, value.numel(), dtype=value.dtype).reshape(value.shape)
-    return [value, *torch.autograd.grad(value, [t for t in own if t.requires_grad], weights)]
+    return [value, *torch.autograd.grad(value, [t for t in leaves if t.requires_grad], weights)]
 
 
 def no_worse(
@@ -45,11 +45,11 @@ def no_worse(
 
     def run(module: Any, cast: Any) -> list[Any]:
         function = getattr(module, name)
-        given = [cast(t) if t.is_floating_point() else t for t in tensors]
+        converted = [cast(t) if t.is_floating_point() else t for t in tensors]
         rest = [cast(a) if isinstance(a, torch.Tensor) and a.is_floating_point() else a for a in arguments]  # fmt: skip
-        floating = [t for t in given if t.is_floating_point()]
-        fixed = [t for t in given if not t.is_floating_point()]
-        return both(lambda *own: function(*own, *fixed, *rest, **options), *floating)
+        floating = [t for t in converted if t.is_floating_point()]
+        fixed = [t for t in converted if not t.is_floating_point()]
+        return both(lambda *leaves: function(*leaves, *fixed, *rest, **options), *floating)
 
     same = lambda t: t  # noqa: E731
     ours, other, exact = run(functional, same), run(theirs, same), run(theirs, torch.Tensor.double)
@@ -75,9 +75,9 @@ def test_elu(dtype: torch.dtype) -> None:
         )
         for mine, its in zip(ours, other, strict=True):
             torch.testing.assert_close(mine, its)
-    own = x.clone()
-    assert functional.elu(own, inplace=True) is own
-    torch.testing.assert_close(own, theirs.elu(x))
+    tensor = x.clone()
+    assert functional.elu(tensor, inplace=True) is tensor
+    torch.testing.assert_close(tensor, theirs.elu(x))
 
 
 @by_dtype
@@ -109,11 +109,13 @@ def check_classes(shape: tuple[int, ...], dtype: torch.dtype, reduction: str) ->
     if target.dim():
         target.view(-1)[0] = 2
         target = torch.where(torch.arange(target.numel()).reshape(positions) % 3 == 1, -7, target)
-    for own in (None, weight):
-        no_worse("nll_loss", (own,), (x, target), reduction=reduction, ignore_index=-7)
-        for smoothing in (0.0, 0.2) if dtype is torch.float32 else (0.0 if own is None else 0.2,):
+    for weights in (None, weight):
+        no_worse("nll_loss", (weights,), (x, target), reduction=reduction, ignore_index=-7)
+        for smoothing in (
+            (0.0, 0.2) if dtype is torch.float32 else (0.0 if weights is None else 0.2,)
+        ):
             no_worse(
-                "cross_entropy", (own,), (x, target), reduction=reduction, ignore_index=-7, label_smoothing=smoothing
+                "cross_entropy", (weights,), (x, target), reduction=reduction, ignore_index=-7, label_smoothing=smoothing
             )  # fmt: skip
 
 
@@ -125,28 +127,28 @@ def test_classes_far_from_the_others_are_smoothed(classes: int) -> None:
     for place, reduction in zip((0, classes // 2, classes - 1), REDUCTIONS, strict=True):
         weight = torch.rand(classes) + 0.5
         weight[place] = 0.0
-        for far, own in itertools.product((-1e4, -1e9, lowest, 1e4), (None, weight)):
+        for far, weights in itertools.product((-1e4, -1e9, lowest, 1e4), (None, weight)):
             x = torch.randn(3, classes)
             x[:, place] = far
             target = torch.full((3,), (place + 1) % classes)
             options = {"reduction": reduction, "label_smoothing": 0.1}
-            wide = None if own is None else own.double()
+            wide = None if weights is None else weights.double()
             known = theirs.cross_entropy(x.double(), target, wide, **options).float()
-            found = functional.cross_entropy(x, target, own, **options)
-            torch.testing.assert_close(found, known, rtol=1e-6, atol=0)
+            ours = functional.cross_entropy(x, target, weights, **options)
+            torch.testing.assert_close(ours, known, rtol=1e-6, atol=0)
             image = x.T.contiguous()[None]
-            found = functional.cross_entropy(image, target[None], own, **options)
-            torch.testing.assert_close(found.reshape(known.shape), known, rtol=1e-6, atol=0)
+            ours = functional.cross_entropy(image, target[None], weights, **options)
+            torch.testing.assert_close(ours.reshape(known.shape), known, rtol=1e-6, atol=0)
 
 
 def test_broadcasting_warns_as_pytorch_does() -> None:
     x, y = torch.randn(3, 4), torch.randn(4)
     for name in ("l1_loss", "smooth_l1_loss"):
-        found = []
+        results = []
         for module in (functional, theirs):
             with pytest.warns(UserWarning, match="different to the input size"):
-                found.append(both(getattr(module, name), x, y))
-        for mine, its in zip(*found, strict=True):
+                results.append(both(getattr(module, name), x, y))
+        for mine, its in zip(*results, strict=True):
             torch.testing.assert_close(mine, its)
 
 
@@ -155,13 +157,13 @@ def test_the_z_loss_is_its_formula() -> None:
     target = torch.tensor([0, 1, -100, 3, 4, 2])
     counted = target != -100
     for reduction, divisor in (("none", 1), ("sum", 1), ("mean", 5)):
-        own = functional.cross_entropy(x, target, reduction=reduction, zloss_scale=0.3)
+        ours = functional.cross_entropy(x, target, reduction=reduction, zloss_scale=0.3)
         squares = 0.3 * torch.logsumexp(x, 1) ** 2 * counted
         known = theirs.cross_entropy(x, target, reduction=reduction)
         known = known + (squares if reduction == "none" else squares.sum() / divisor)
-        torch.testing.assert_close(own, known)
+        torch.testing.assert_close(ours, known)
         torch.testing.assert_close(
-            *(torch.autograd.grad(v.sum(), x, retain_graph=True)[0] for v in (own, known))
+            *(torch.autograd.grad(v.sum(), x, retain_graph=True)[0] for v in (ours, known))
         )
     with pytest.raises(RuntimeError, match="z-loss is for floating logits and class indices"):
         functional.cross_entropy(x, torch.softmax(x, 1), zloss_scale=0.1)
@@ -216,8 +218,8 @@ def test_memory_is_the_gradient_and_little_more(
                 assert sum(side.nbytes for side in loss.grad_fn.kept[:2]) == 2 * 4 * rows
             loss.backward()
     assert sum(kept) == 0
-    made = sum(max(event.self_cpu_memory_usage, 0) for event in profile.events())
-    assert logits.nbytes <= made <= logits.nbytes + 64 * rows
+    allocated = sum(max(event.self_cpu_memory_usage, 0) for event in profile.events())
+    assert logits.nbytes <= allocated <= logits.nbytes + 64 * rows
     assert logits.grad is not None
     assert logits.grad.stride() == logits.stride()
 
@@ -230,9 +232,9 @@ def test_the_gradient_over_the_logits(shape: tuple[int, ...]) -> None:
     logits = x * 2
     place = logits.data_ptr()
     loss = nn.CrossEntropyLoss(inplace=True)(logits, target)
-    (given,) = torch.autograd.grad(loss, logits, retain_graph=True)
-    assert given.data_ptr() == place
-    assert torch.equal(given * 2, known)
+    (gradient,) = torch.autograd.grad(loss, logits, retain_graph=True)
+    assert gradient.data_ptr() == place
+    assert torch.equal(gradient * 2, known)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         torch.autograd.grad(loss, logits)
     with pytest.raises(RuntimeError, match="a leaf that requires grad"):
@@ -243,11 +245,13 @@ def test_targets_of_images_have_three_axes_at_most() -> None:
     """Where a GPU adds them up for a gradient it walks no more."""
     logits = torch.randn(2, 7, 3, 4, 5, requires_grad=True)
     target = torch.randint(0, 7, (3, 5, 6, 7))[:2, :3, :4, :5]
-    assert [own.dim() for own in functional._images(logits, target)] == [3, 2]
+    assert [tensor.dim() for tensor in functional._images(logits, target)] == [3, 2]
     loss = functional.cross_entropy(logits, target, label_smoothing=0.1)
     expected = theirs.cross_entropy(logits, target, label_smoothing=0.1)
     torch.testing.assert_close(loss, expected)
-    torch.testing.assert_close(*(torch.autograd.grad(own, logits) for own in (loss, expected)))
+    torch.testing.assert_close(
+        *(torch.autograd.grad(tensor, logits) for tensor in (loss, expected))
+    )
 
 
 def test_images_have_gradients_of_gradients() -> None:
@@ -263,7 +267,7 @@ def test_modules_are_pytorchs() -> None:
     x, target = torch.randn(4, 5), torch.tensor([0, 1, 2, 3])
     images, pixels = torch.randn(2, 5, 3, 3), torch.randint(0, 5, (2, 3, 3))
     weight = torch.rand(5)
-    for name, made, given in (
+    for name, options, inputs in (
         ("ELU", {"alpha": 0.5}, (x,)),
         ("L1Loss", {"reduction": "sum"}, (x, x + 1)),
         ("SmoothL1Loss", {"beta": 0.5}, (x, x + 1)),
@@ -272,16 +276,16 @@ def test_modules_are_pytorchs() -> None:
         ("CrossEntropyLoss", {"weight": weight, "label_smoothing": 0.1}, (x, target)),
         ("CrossEntropyLoss", {"reduction": "none"}, (images, pixels)),
     ):
-        ours, other = getattr(nn, name)(**made), getattr(torch.nn, name)(**made)
+        ours, other = getattr(nn, name)(**options), getattr(torch.nn, name)(**options)
         assert isinstance(ours, type(other))
         assert repr(ours) == f"openaclnn.{other!r}"
         assert ours.state_dict().keys() == other.state_dict().keys()
-        torch.testing.assert_close(ours(*given), other(*given))
+        torch.testing.assert_close(ours(*inputs), other(*inputs))
         ours.load_state_dict(other.state_dict())
         for again in (copy.deepcopy(ours), pickle.loads(pickle.dumps(ours))):
-            assert torch.equal(again(*given), ours(*given))
+            assert torch.equal(again(*inputs), ours(*inputs))
         compiled = torch.compile(ours, fullgraph=True, backend="aot_eager")
-        assert torch.equal(compiled(*given), ours(*given))
+        assert torch.equal(compiled(*inputs), ours(*inputs))
     torch.testing.assert_close(nn.NLLLoss2d()(images, pixels), theirs.nll_loss(images, pixels))
 
 
@@ -348,7 +352,7 @@ TAKEN: dict[type, tuple[str, ...]] = {
 
 
 @pytest.mark.parametrize("name", SOUND)
-@pytest.mark.parametrize("wrong", NO_TENSORS, ids=lambda own: type(own).__name__)
+@pytest.mark.parametrize("wrong", NO_TENSORS, ids=lambda value: type(value).__name__)
 def test_wrong_types_are_refused_in_pytorchs_words(name: str, wrong: Any) -> None:
     """Before a call of the kind was made and after, when the fast path would have it."""
     ours, other, sound = getattr(functional, name), getattr(theirs, name), SOUND[name]
@@ -356,11 +360,11 @@ def test_wrong_types_are_refused_in_pytorchs_words(name: str, wrong: Any) -> Non
         for parameter in sound:
             if parameter in TAKEN.get(type(wrong), ()):
                 continue
-            given = sound | {parameter: wrong}
+            arguments = sound | {parameter: wrong}
             with pytest.raises(Exception) as known:  # noqa: PT011
-                other(**given)
+                other(**arguments)
             with pytest.raises(type(known.value), match=f"^{re.escape(str(known.value))}$"):
-                ours(**given)
+                ours(**arguments)
         for _ in range(2):
             torch.testing.assert_close(ours(**sound), other(**sound))
 
@@ -427,7 +431,7 @@ def test_transforms_and_autocast() -> None:
     x, target = torch.randn(3, 4, 5), torch.tensor([0, 1, 2, 3])
     loss = lambda x: functional.cross_entropy(functional.elu(x), target)  # noqa: E731
     known = lambda x: theirs.cross_entropy(theirs.elu(x), target)  # noqa: E731
-    mine, its = (torch.vmap(torch.func.grad(own))(x) for own in (loss, known))
+    mine, its = (torch.vmap(torch.func.grad(function))(x) for function in (loss, known))
     torch.testing.assert_close(mine, its)
     half = x[0].bfloat16()
     with torch.autocast("cpu"):
@@ -442,9 +446,9 @@ def test_transforms_and_autocast() -> None:
 
 def losses(module: Any) -> dict[str, Any]:
     """One of each, of logits (5, 4)."""
-    made = torch.Generator().manual_seed(5)
-    aim, target = torch.randn(5, 4, generator=made), torch.tensor([0, 3, -100, 1, 2])
-    weight = torch.rand(4, generator=made) + 0.5
+    generator = torch.Generator().manual_seed(5)
+    aim, target = torch.randn(5, 4, generator=generator), torch.tensor([0, 3, -100, 1, 2])
+    weight = torch.rand(4, generator=generator) + 0.5
     return {
         "elu": lambda x: module.elu(x, 0.7),
         "l1": lambda x: module.l1_loss(x, aim.to(x.dtype)),
@@ -484,8 +488,8 @@ def test_what_was_called_before_is_the_same_again(name: str) -> None:
         with pytest.raises(RuntimeError, match="modified by an inplace operation"):
             value.sum().backward()
     tracked = x.clone().requires_grad_()
-    found = torch.func.grad(lambda k: (loss(tracked) * k).sum())(torch.ones(()))
-    torch.testing.assert_close(found, first[0].detach().sum())
+    gradient = torch.func.grad(lambda k: (loss(tracked) * k).sum())(torch.ones(()))
+    torch.testing.assert_close(gradient, first[0].detach().sum())
     with torch.autocast("cpu", torch.bfloat16):
         assert loss(x.bfloat16()).dtype is (torch.bfloat16 if name == "elu" else torch.float32)
     seen: list[Any] = []
@@ -497,7 +501,7 @@ def test_what_was_called_before_is_the_same_again(name: str) -> None:
 
     with Watching():
         loss(x)
-    assert any(own in seen for own in vars(functional).values() if callable(own))
+    assert any(member in seen for member in vars(functional).values() if callable(member))
 
 
 @by_loss
@@ -519,9 +523,9 @@ def test_derivatives_in_forward_mode_and_twice(name: str) -> None:
         torch.testing.assert_close(got, known)
     twice = []
     for loss in (ours, other):
-        own = x.clone().requires_grad_()
-        (gradient,) = torch.autograd.grad(loss(own).sum(), own, create_graph=True)
-        twice += torch.autograd.grad(gradient.square().sum(), own)
+        leaf = x.clone().requires_grad_()
+        (gradient,) = torch.autograd.grad(loss(leaf).sum(), leaf, create_graph=True)
+        twice += torch.autograd.grad(gradient.square().sum(), leaf)
     torch.testing.assert_close(*twice)
 
 
@@ -539,21 +543,21 @@ def test_backward_passes_that_pytorch_compiles() -> None:
 
     known = [gradient(alpha) for alpha in (1.0, 0.5)]
     with compiled_autograd._enable(torch.compile(backend="eager")):
-        for alpha, own in zip((1.0, 0.5), known, strict=True):
-            torch.testing.assert_close(gradient(alpha), own)
+        for alpha, expected in zip((1.0, 0.5), known, strict=True):
+            torch.testing.assert_close(gradient(alpha), expected)
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # PyTorch's own use
 def test_forward_mode_is_refused_where_there_is_none() -> None:
     x, v = torch.randn(5, 4), torch.randn(5, 4)
-    own = x.clone().requires_grad_()
-    value = functional.elu(own)
+    leaf = x.clone().requires_grad_()
+    value = functional.elu(leaf)
     with forward_ad.dual_level():
         dual = forward_ad.make_dual(x, v)
         with pytest.raises(RuntimeError, match="openaclnn::elu has no derivative in forward mode"):
             torch.ops.openaclnn.elu(dual)
         with pytest.raises(RuntimeError, match="elu_backward has no derivative in forward mode"):
-            torch.autograd.grad(value, own, dual)
+            torch.autograd.grad(value, leaf, dual)
         with pytest.raises(RuntimeError, match="not in forward mode"):
             functional.cross_entropy(dual, torch.zeros(5, dtype=torch.long), zloss_scale=0.1)
         torch.testing.assert_close(torch.ops.openaclnn.elu(x), functional.elu(x))
@@ -595,21 +599,21 @@ def test_without_pytorch_it_says_so() -> None:
 
 def test_ones_for_missing_weights_are_nobody_elses() -> None:
     """Hooks of what autograd saves may write, and a mode in which they are made may have no memory."""
-    own = functional.nll_loss
+    nll_loss = functional.nll_loss
     x, target = torch.randn(3, 17).log_softmax(1).requires_grad_(), torch.tensor([0, 1, 2])
     with FakeTensorMode(allow_non_fake_inputs=True):
-        own(x, target)
+        nll_loss(x, target)
     known = theirs.nll_loss(x, target)
-    assert torch.allclose(own(x, target), known)
+    assert torch.allclose(nll_loss(x, target), known)
     saved: list[Any] = []
     with torch.autograd.graph.saved_tensors_hooks(lambda v: saved.append(v) or v, lambda v: v):
-        loss = own(x, target)
+        loss = nll_loss(x, target)
         torch.autograd.grad(loss, x, create_graph=True)
     for tensor in saved:
         if tensor.shape == (17,):
             tensor.detach().zero_()
     for _ in range(2):
-        again = own(x, target)
+        again = nll_loss(x, target)
         assert torch.allclose(again, known)
         assert torch.autograd.grad(again, x)[0].count_nonzero() == 3
 
@@ -653,9 +657,9 @@ def test_what_is_not_memory_as_it_lies_is_pytorchs() -> None:
     """A view that waits for its negation, written over; weights that are no real numbers."""
     for _ in range(2):
         values = [torch.complex(torch.ones(3), torch.linspace(-1, 1, 3)) for _ in range(2)]
-        own, known = (value.conj().imag for value in values)
-        assert own.is_neg()
-        assert torch.equal(functional.elu(own, inplace=True), theirs.elu(known, inplace=True))
+        ours, known = (value.conj().imag for value in values)
+        assert ours.is_neg()
+        assert torch.equal(functional.elu(ours, inplace=True), theirs.elu(known, inplace=True))
         assert torch.equal(*values)
     for dtype in (torch.complex64, torch.uint8, torch.bool):
         weight, x = torch.ones(4, dtype=dtype), torch.randn(3, 4)
@@ -669,16 +673,16 @@ def test_batches_of_gradients(name: str) -> None:
     """As `is_grads_batched` and `vectorize` have them, by the batches of before torch.func."""
     x, target = torch.randn(3, 4), torch.tensor([0, 3, 2])
     more = {"elu": (), "l1_loss": (x + 1,), "smooth_l1_loss": (x * 2,)}.get(name, (target,))
-    found = []
+    results = []
     for module in (theirs, functional):
-        own = x.clone().requires_grad_()
-        value = getattr(module, name)(own, *more)
+        leaf = x.clone().requires_grad_()
+        value = getattr(module, name)(leaf, *more)
         torch.manual_seed(3)
         many = torch.randn(6, *value.shape)
-        found += [torch.autograd.grad(value, own, many, is_grads_batched=True)[0]]
+        results += [torch.autograd.grad(value, leaf, many, is_grads_batched=True)[0]]
         twice = lambda a, module=module: getattr(module, name)(a, *more).pow(2).sum()  # noqa: E731
-        found += [torch.autograd.functional.hessian(twice, x, vectorize=True)]
-    for expected, got in zip(found[:2], found[2:], strict=True):
+        results += [torch.autograd.functional.hessian(twice, x, vectorize=True)]
+    for expected, got in zip(results[:2], results[2:], strict=True):
         torch.testing.assert_close(got, expected)
 
 
@@ -694,12 +698,12 @@ def test_what_is_written_over_is_no_view_of_a_parameter() -> None:
 def test_the_gradient_over_logits_without_memory_of_their_own_is_elsewhere() -> None:
     target = torch.arange(4)
     for change in (lambda x: x[:1].expand(4, 10), lambda x: x.conj() if x.is_complex() else x._neg_view()):  # fmt: skip
-        found = []
+        gradients = []
         for options in ({}, {"inplace": True}):
             x = torch.linspace(-1, 1, 40).reshape(4, 10).requires_grad_()
             functional.cross_entropy(change(x * 1), target, **options).backward()
-            found.append(x.grad)
-        torch.testing.assert_close(found[0], found[1])
+            gradients.append(x.grad)
+        torch.testing.assert_close(gradients[0], gradients[1])
 
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int64])
@@ -780,25 +784,27 @@ def test_a_gradient_that_is_written_with_its_loss(
     weight = torch.rand(512).to(dtype) if options in ("weighted", "both") else None
     factors = None if weight is None else weight.float()
 
-    def loss_of(own: Any) -> Any:
-        return functional.cross_entropy(own, target, weight, reduction=reduction, label_smoothing=smoothing)  # fmt: skip
+    def loss_of(logits: Any) -> Any:
+        return functional.cross_entropy(logits, target, weight, reduction=reduction, label_smoothing=smoothing)  # fmt: skip
 
     for factor in (1.0, 0.5, -0.3, 3.0, 0.0, math.inf):
-        own, exact, later = (each.requires_grad_() for each in (x.clone(), x.double(), x.clone()))
-        loss = loss_of(own)
+        logits, exact, later = (
+            each.requires_grad_() for each in (x.clone(), x.double(), x.clone())
+        )
+        loss = loss_of(logits)
         assert "OfRows" in type(loss.grad_fn).__name__
         wide = None if weight is None else weight.double()
         known = theirs.cross_entropy(exact, target, wide, reduction=reduction, label_smoothing=smoothing)  # fmt: skip
         wanted = torch.autograd.grad(known * factor, exact)[0]
-        got = [torch.autograd.grad(loss * factor, own, retain_graph=True)[0] for _ in range(2)]
+        got = [torch.autograd.grad(loss * factor, logits, retain_graph=True)[0] for _ in range(2)]
         by_two = torch.ops.openaclnn.cross_entropy_logits(later, target, factors, reduction, -100, smoothing)[0]  # fmt: skip
         again = torch.autograd.grad(by_two * factor, later)[0]
-        for found in got:
-            assert found.dtype is dtype
-            assert torch.equal(found.isnan(), again.isnan())
-            assert not found.movedim(1, -1)[target == -100].any()
+        for gradient in got:
+            assert gradient.dtype is dtype
+            assert torch.equal(gradient.isnan(), again.isnan())
+            assert not gradient.movedim(1, -1)[target == -100].any()
             counted = ~wanted.isnan() & again.isfinite()
-            off, allowed = ((each.double() - wanted).abs()[counted] for each in (found, again))
+            off, allowed = ((each.double() - wanted).abs()[counted] for each in (gradient, again))
             unit = torch.finfo(dtype).eps * wanted.abs()[counted] + torch.finfo(dtype).tiny
             if smoothing:  # of which terms may cancel
                 unit = unit + torch.finfo(dtype).eps * wanted.abs()[counted].median()
@@ -808,9 +814,9 @@ def test_a_gradient_that_is_written_with_its_loss(
     bits, before = set(), openaclnn.get_num_threads()
     for threads in (1, 3):
         openaclnn.set_num_threads(threads)
-        own = finite.clone().requires_grad_()
-        loss = loss_of(own)
-        bits.add((loss.item(), torch.autograd.grad(loss, own)[0].double().numpy().tobytes()))
+        logits = finite.clone().requires_grad_()
+        loss = loss_of(logits)
+        bits.add((loss.item(), torch.autograd.grad(loss, logits)[0].double().numpy().tobytes()))
     openaclnn.set_num_threads(before)
     assert len(bits) == 1
     known = theirs.cross_entropy(finite.double(), target, wide, reduction=reduction, label_smoothing=smoothing)  # fmt: skip
@@ -827,19 +833,19 @@ def test_sums_before_a_step_are_shared_out(monkeypatch: pytest.MonkeyPatch) -> N
     bits, before = set(), openaclnn.get_num_threads()
     for threads in (1, 2, 3):
         openaclnn.set_num_threads(threads)
-        own = x.clone().requires_grad_()
-        loss = functional.cross_entropy(own, target, weight)
+        leaf = x.clone().requires_grad_()
+        loss = functional.cross_entropy(leaf, target, weight)
         assert "OfRows" in type(loss.grad_fn).__name__
         loss.backward()
-        assert own.grad is not None
-        bits.add((loss.item(), own.grad.numpy().tobytes()))
+        assert leaf.grad is not None
+        bits.add((loss.item(), leaf.grad.numpy().tobytes()))
     openaclnn.set_num_threads(before)
     assert len(bits) == 1
     exact = x.double().requires_grad_()
     known = theirs.cross_entropy(exact, target, weight.double())
     known.backward()
     torch.testing.assert_close(loss.detach().double(), known.detach(), rtol=1e-6, atol=0)
-    torch.testing.assert_close(own.grad.double(), exact.grad, rtol=1e-5, atol=1e-10)
+    torch.testing.assert_close(leaf.grad.double(), exact.grad, rtol=1e-5, atol=1e-10)
 
 
 def test_where_no_gradient_is_written_with_a_loss(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -855,7 +861,7 @@ def test_where_no_gradient_is_written_with_a_loss(monkeypatch: pytest.MonkeyPatc
     assert functional.cross_entropy(x, torch.full((4,), -100)).isnan()
     (first,) = torch.autograd.grad(functional.cross_entropy(x, target), x, create_graph=True)
     (expected,) = torch.autograd.grad(theirs.cross_entropy(x, target), x, create_graph=True)
-    again = [torch.autograd.grad(own.square().sum(), x)[0] for own in (first, expected)]
+    again = [torch.autograd.grad(gradient.square().sum(), x)[0] for gradient in (first, expected)]
     torch.testing.assert_close(*again)
     changed = x * 1
     loss = functional.cross_entropy(changed, target)

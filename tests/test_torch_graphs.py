@@ -32,7 +32,7 @@ def fresh(gradient: Any, x: Any) -> Any:
     return openaclnn.elu_backward(gradient, x) + 1
 
 
-def given(gradient: Any, x: Any) -> Any:
+def with_output(gradient: Any, x: Any) -> Any:
     out = torch.empty_like(gradient)
     openaclnn.elu_backward(gradient, x, out=out)
     return out + 1
@@ -44,20 +44,22 @@ def module(function: Function) -> torch.nn.Module:
 
 
 REFUSED: dict[str, Callable[[Function], Any]] = {
-    "jit.trace": lambda own: torch.jit.trace(own, FIRST, check_trace=False),
-    "jit.trace of a module": lambda own: torch.jit.trace(module(own), FIRST, check_trace=False),
+    "jit.trace": lambda function: torch.jit.trace(function, FIRST, check_trace=False),
+    "jit.trace of a module": lambda function: torch.jit.trace(
+        module(function), FIRST, check_trace=False
+    ),
     "symbolic_trace": torch.fx.symbolic_trace,
-    "make_fx": lambda own: make_fx(own)(*FIRST),
-    "make_fx, fake": lambda own: make_fx(own, tracing_mode="fake")(*FIRST),
-    "make_fx, symbolic": lambda own: make_fx(own, tracing_mode="symbolic")(*FIRST),
-    "make_fx, before dispatch": lambda own: make_fx(own, pre_dispatch=True)(*FIRST),
-    "functionalize": lambda own: torch.func.functionalize(own)(*FIRST),
-    "export": lambda own: torch.export.export(module(own), FIRST, strict=False),
-    "jvp": lambda own: torch.func.jvp(lambda x: own(FIRST[0], x), FIRST[1:], FIRST[1:]),
+    "make_fx": lambda function: make_fx(function)(*FIRST),
+    "make_fx, fake": lambda function: make_fx(function, tracing_mode="fake")(*FIRST),
+    "make_fx, symbolic": lambda function: make_fx(function, tracing_mode="symbolic")(*FIRST),
+    "make_fx, before dispatch": lambda function: make_fx(function, pre_dispatch=True)(*FIRST),
+    "functionalize": lambda function: torch.func.functionalize(function)(*FIRST),
+    "export": lambda function: torch.export.export(module(function), FIRST, strict=False),
+    "jvp": lambda function: torch.func.jvp(lambda x: function(FIRST[0], x), FIRST[1:], FIRST[1:]),
 }
 
 
-@pytest.mark.parametrize("function", [fresh, given])
+@pytest.mark.parametrize("function", [fresh, with_output])
 @pytest.mark.parametrize("name", REFUSED)
 def test_recorders_are_refused(name: str, function: Function) -> None:
     for _ in range(2):  # before the kind's road is open, and after
@@ -77,22 +79,22 @@ def counted(function: Function) -> Function:
 
 
 RIGHT: dict[str, Callable[[Function], Function]] = {
-    "compile": lambda own: torch.compile(own, backend="eager"),
-    "compile, ahead of time": lambda own: torch.compile(own, backend="aot_eager"),
+    "compile": lambda function: torch.compile(function, backend="eager"),
+    "compile, ahead of time": lambda function: torch.compile(function, backend="aot_eager"),
     "no_grad": torch.no_grad(),
     "inference_mode": torch.inference_mode(),
     "a mode that counts": counted,
     "autocast": torch.autocast("cpu"),
-    "checkpoint": lambda own: lambda *a: torch.utils.checkpoint.checkpoint(own, *a, use_reentrant=False),
+    "checkpoint": lambda function: lambda *a: torch.utils.checkpoint.checkpoint(function, *a, use_reentrant=False),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("function", [fresh, given])
+@pytest.mark.parametrize("function", [fresh, with_output])
 @pytest.mark.parametrize("name", RIGHT)
 def test_what_runs_us_as_we_are_is_right(name: str, function: Function) -> None:
-    made = RIGHT[name](function)
+    wrapped = RIGHT[name](function)
     for arguments in (FIRST, OTHER, FIRST, OTHER):
-        assert torch.equal(made(*arguments), function(*arguments))
+        assert torch.equal(wrapped(*arguments), function(*arguments))
 
 
 def test_the_second_phase_is_not_recorded_either() -> None:
@@ -107,11 +109,11 @@ def test_the_second_phase_is_not_recorded_either() -> None:
             assert aclnn.aclSetAclOpExecutorRepeatable(executor) == 0
             assert aclnn.aclnnEluBackward(None, 0, executor, None) == 0
         executors.append(executor)
-    found = []
+    statuses = []
 
     def inside(x: Any) -> Any:
-        found.extend(aclnn.aclnnEluBackward(None, 0, own, None) for own in executors)
+        statuses.extend(aclnn.aclnnEluBackward(None, 0, prepared, None) for prepared in executors)
         return x + 1
 
     torch.jit.trace(inside, (FIRST[0],), check_trace=False)
-    assert found == [161002, 161002]
+    assert statuses == [161002, 161002]

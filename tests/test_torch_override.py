@@ -33,7 +33,7 @@ def clean() -> Iterator[None]:
     disable()
 
 
-REPLACED = [name for name, own in OVERRIDES.items() if "CPU" in own.devices]
+REPLACED = [name for name, replacement in OVERRIDES.items() if "CPU" in replacement.devices]
 
 
 def kernels() -> dict[str, str]:
@@ -77,10 +77,10 @@ def test_a_model_that_nobody_edits(dtype: torch.dtype) -> None:
         got = run(x)
     report = served()
     assert kernels() == before
-    for own, other, exact in zip(got, known, run(x.double()), strict=True):
-        apart, allowed = ((v.double() - exact).abs() for v in (own, other))
+    for ours, other, exact in zip(got, known, run(x.double()), strict=True):
+        apart, allowed = ((v.double() - exact).abs() for v in (ours, other))
         unit = torch.finfo(dtype).eps * exact.abs().max()
-        assert own.dtype is other.dtype
+        assert ours.dtype is other.dtype
         assert (apart <= allowed.max() + unit).all()
     assert report.keys() == OVERRIDES.keys() | COMPOSITES.keys()
     replaced = [name for name in (*REPLACED, *COMPOSITES) if name != "linear_cross_entropy"]
@@ -99,12 +99,12 @@ def test_what_is_not_served_is_pytorchs() -> None:
     with pytest.raises(RuntimeError, match="not implemented for"):
         theirs.elu(target)
     assert theirs.nll_loss(x[:0], target[:0]).isnan()
-    found = served()
-    assert found["elu"].calls == 2
-    assert found["elu"].ours == 0
-    assert found["elu"].reasons == {"torch.float64": 1, "torch.int64": 1}
-    assert found["nll_loss_forward"].ours == 0
-    assert set(found["nll_loss_forward"].reasons) >= {"no elements"}
+    report = served()
+    assert report["elu"].calls == 2
+    assert report["elu"].ours == 0
+    assert report["elu"].reasons == {"torch.float64": 1, "torch.int64": 1}
+    assert report["nll_loss_forward"].ours == 0
+    assert set(report["nll_loss_forward"].reasons) >= {"no elements"}
 
 
 def test_some_of_them() -> None:
@@ -113,7 +113,7 @@ def test_some_of_them() -> None:
     with use(only=["elu"]):
         theirs.elu(x)
         theirs.smooth_l1_loss(x, x + 1)
-        assert {name: own.ours for name, own in served().items()} == {"elu": 1}
+        assert {name: count.ours for name, count in served().items()} == {"elu": 1}
         with use(exclude=["elu"]):
             theirs.elu(x)
             assert "elu" not in served()
@@ -136,8 +136,8 @@ def test_it_steps_aside_for_compilers_and_modes() -> None:
         return graph.forward
 
     with use():
-        made = torch.compile(lambda x: theirs.elu(x) + 1, fullgraph=True, backend=backend)
-        assert torch.equal(made(x), theirs.elu(x) + 1)
+        compiled = torch.compile(lambda x: theirs.elu(x) + 1, fullgraph=True, backend=backend)
+        assert torch.equal(compiled(x), theirs.elu(x) + 1)
         graph = torch.fx.experimental.proxy_tensor.make_fx(lambda x: theirs.elu(x))(x)
         assert "torch.ops.aten.elu.default" in graph.code
         traced = torch.jit.trace(
@@ -150,14 +150,14 @@ def test_it_steps_aside_for_compilers_and_modes() -> None:
             assert theirs.elu(fake.from_tensor(x)).shape == x.shape
         assert torch.equal(torch.vmap(theirs.elu)(x), theirs.elu(x))
     assert any("elu" in str(node.target) for node in seen[0].graph.nodes)
-    torch.testing.assert_close(made(x), known)
+    torch.testing.assert_close(compiled(x), known)
 
 
 def both(x: Any, target: Any, **options: Any) -> tuple[Any, Any]:
     """PyTorch's cross entropy, and its gradient."""
-    own = x.detach().requires_grad_()
-    loss = theirs.cross_entropy(own, target, **options)
-    return loss.detach(), torch.autograd.grad(loss.sum(), own)[0]
+    leaf = x.detach().requires_grad_()
+    loss = theirs.cross_entropy(leaf, target, **options)
+    return loss.detach(), torch.autograd.grad(loss.sum(), leaf)[0]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
@@ -173,14 +173,14 @@ def test_cross_entropy_is_one_operator(dtype: torch.dtype) -> None:
         (x, target, {"label_smoothing": 0.1, "reduction": "sum"}), (images, pixels, {"ignore_index": 3}),
         (images.transpose(2, 3), pixels.transpose(1, 2), {"weight": weight, "reduction": "none"}), (x, target.clamp(min=0).byte(), {}),
     ]  # fmt: skip
-    for own, classes, options in cases:
-        known = both(own, classes, **options)
+    for logits, classes, options in cases:
+        known = both(logits, classes, **options)
         wide = {k: v.double() if isinstance(v, torch.Tensor) else v for k, v in options.items()}
-        exact = both(own.double(), classes, **wide)
+        exact = both(logits.double(), classes, **wide)
         with use(only=["cross_entropy_loss"]):
-            found = both(own, classes, **options)
+            ours = both(logits, classes, **options)
             assert served() == {"cross_entropy_loss": (1, 1, {})}
-        for mine, its, right in zip(found, known, exact, strict=True):
+        for mine, its, right in zip(ours, known, exact, strict=True):
             assert (mine.dtype, mine.shape) == (its.dtype, its.shape)
             off, allowed = ((each.double() - right).abs().max() for each in (mine, its))
             assert off <= allowed + torch.finfo(dtype).eps * right.abs().max()
@@ -192,9 +192,9 @@ def test_cross_entropy_that_is_pytorchs() -> None:
     shares = torch.softmax(torch.randn(4, 5), 1)
     known = both(x.double(), shares.double()), both(x.double(), target)
     enable(exclude=["_log_softmax", "_log_softmax_backward_data"])
-    found = both(x.double(), shares.double()), both(x.double(), target)
-    for own, other in zip(found, known, strict=True):
-        assert all(map(torch.equal, own, other))
+    results = both(x.double(), shares.double()), both(x.double(), target)
+    for ours, other in zip(results, known, strict=True):
+        assert all(map(torch.equal, ours, other))
     with pytest.raises(IndexError, match="Target 9 is out of bounds"):
         theirs.cross_entropy(x, torch.tensor([0, 1, 2, 9]))
     with pytest.raises(RuntimeError, match="Long"):
@@ -223,10 +223,10 @@ def test_cross_entropy_in_transforms_and_compilers() -> None:
     again = twice(x.clone().requires_grad_())
     batches = torch.vmap(entropy)(x.reshape(2, 2, 5), target.reshape(2, 2))
     with use():
-        made = torch.compile(lambda x: entropy(x, target), fullgraph=True, backend="aot_eager")
-        own = x.clone().requires_grad_()
-        loss = made(own)
-        torch.testing.assert_close((loss.detach(), torch.autograd.grad(loss, own)[0]), known)
+        compiled = torch.compile(lambda x: entropy(x, target), fullgraph=True, backend="aot_eager")
+        leaf = x.clone().requires_grad_()
+        loss = compiled(leaf)
+        torch.testing.assert_close((loss.detach(), torch.autograd.grad(loss, leaf)[0]), known)
         torch.testing.assert_close(twice(x.clone().requires_grad_()), again)
         torch.testing.assert_close(
             torch.vmap(entropy)(x.reshape(2, 2, 5), target.reshape(2, 2)), batches
@@ -253,7 +253,7 @@ class Entropy(torch.nn.Module):
 
 def native(name: str) -> Any:
     """The machine code of an operator that is replaced, on the CPU."""
-    return next(own for own in override._natives[name] if own._device == "CPU")
+    return next(code for code in override._natives[name] if code._device == "CPU")
 
 
 has_natives = pytest.mark.skipif(stable_interface() is None, reason="kernels are Python's here")
@@ -262,7 +262,7 @@ has_natives = pytest.mark.skipif(stable_interface() is None, reason="kernels are
 def every_operator(x: Any, target: Any, weight: Any) -> list[Any]:
     """All that machine code serves, each twice, so that the second call is of a kind that is known."""
     x = x.detach().requires_grad_()
-    found = []
+    results = []
     for _ in range(2):
         values = [
             theirs.elu(x, 1.3), theirs.elu_(x * 1, 0.7), theirs.selu(x), theirs.celu(x, 2.0), theirs.nll_loss(x, target, weight),
@@ -272,8 +272,8 @@ def every_operator(x: Any, target: Any, weight: Any) -> list[Any]:
             *activations(x)[:-3],
         ]  # fmt: skip
         total = torch.stack([v.sum() for v in values]).sum()
-        found += [*values, *torch.autograd.grad(total, x)]
-    return found
+        results += [*values, *torch.autograd.grad(total, x)]
+    return results
 
 
 @has_natives
@@ -291,7 +291,7 @@ def test_machine_code_and_python_give_the_same_bits(
         (images[0].contiguous(memory_format=torch.channels_last), images[1], torch.rand(5).to(dtype)),
     ]  # fmt: skip
     with use():
-        ours = [every_operator(*own) for own in cases]
+        ours = [every_operator(*case) for case in cases]
         stable = [
             name
             for name in REPLACED
@@ -299,20 +299,20 @@ def test_machine_code_and_python_give_the_same_bits(
         ]
         assert all(native(name).served for name in stable)
         counts = served()
-    assert all(own.calls == own.ours for own in counts.values()), counts
+    assert all(count.calls == count.ours for count in counts.values()), counts
     monkeypatch.setattr(override, "_native", lambda name, device: None)
     with use():
-        known = [every_operator(*own) for own in cases]
+        known = [every_operator(*case) for case in cases]
         assert not any(override._natives.values())
-        assert {name: own.calls for name, own in served().items()} == {
-            name: own.calls for name, own in counts.items()
+        assert {name: count.calls for name, count in served().items()} == {
+            name: count.calls for name, count in counts.items()
         }
     for one, other in zip(ours, known, strict=True):
-        for own, expected in zip(one, other, strict=True):
-            assert own.shape == expected.shape
-            assert own.stride() == expected.stride()
-            assert own.dtype is expected.dtype
-            assert torch.equal(own, expected)
+        for result, expected in zip(one, other, strict=True):
+            assert result.shape == expected.shape
+            assert result.stride() == expected.stride()
+            assert result.dtype is expected.dtype
+            assert torch.equal(result, expected)
 
 
 SPECIAL = [
@@ -336,7 +336,7 @@ def calls_of(override: Any, dtype: torch.dtype) -> Iterator[list[Any]]:
             yield from (override.arguments(ours | {"dim": axis}) for axis in (-1, 0))
 
 
-ACTIVATIONS = [name for name, own in OVERRIDES.items() if not (own.operator.reduction or "elu" in name[:3])]  # fmt: skip
+ACTIVATIONS = [name for name, replacement in OVERRIDES.items() if not (replacement.operator.reduction or "elu" in name[:3])]  # fmt: skip
 """Those that tests of ELU do not have."""
 
 
@@ -348,23 +348,23 @@ def test_special_values_are_pytorchs(
 ) -> None:
     """Also where PyTorch's operator stays because it is faster; and no result is further off."""
     monkeypatch.setattr(override, "SLOWER", {})
-    own = OVERRIDES[name]
-    for arguments in calls_of(own, dtype):
-        exact = own.call_theirs(own.overload, [wide(each) for each in arguments])
-        given = [each.clone() if isinstance(each, torch.Tensor) else each for each in arguments]
-        known = own.call_theirs(own.overload, given)
+    replacement = OVERRIDES[name]
+    for arguments in calls_of(replacement, dtype):
+        exact = replacement.call_theirs(replacement.overload, [wide(each) for each in arguments])
+        inputs = [each.clone() if isinstance(each, torch.Tensor) else each for each in arguments]
+        known = replacement.call_theirs(replacement.overload, inputs)
         with use(only=[name]):
             for _ in range(2):
-                given = [a.clone() if isinstance(a, torch.Tensor) else a for a in arguments]
-                found = own.call_theirs(own.overload, given)
+                inputs = [a.clone() if isinstance(a, torch.Tensor) else a for a in arguments]
+                ours = replacement.call_theirs(replacement.overload, inputs)
             assert served()[name] == (2, 2, {})
-        assert (found.dtype, found.shape, found.stride()) == (known.dtype, known.shape, known.stride())  # fmt: skip
+        assert (ours.dtype, ours.shape, ours.stride()) == (known.dtype, known.shape, known.stride())  # fmt: skip
         # An infinite gradient times what PyTorch rounds to 0 is NaN; so is GELU of infinity by its oneDNN.
         infinite = arguments[0].isinf() & (name.endswith("_backward") | (name == "gelu"))
-        same = (found.isnan() == known.isnan()) | infinite
-        assert same.all(), (arguments, found, known)
-        both = found.isfinite() & known.isfinite() & exact.isfinite()
-        off, allowed = ((each.double() - exact).abs()[both] for each in (found, known))
+        same = (ours.isnan() == known.isnan()) | infinite
+        assert same.all(), (arguments, ours, known)
+        both = ours.isfinite() & known.isfinite() & exact.isfinite()
+        off, allowed = ((each.double() - exact).abs()[both] for each in (ours, known))
         # Terms of a gradient cancel each other.
         size = exact.abs() + (arguments[0].double().abs() if name.endswith("_backward") else 0)
         size = size.nan_to_num(0.0, 0.0)  # which count for nothing where a result is 0
@@ -520,11 +520,11 @@ def test_the_total_weight_beside_losses_that_nobody_adds_up_is_pytorchs() -> Non
         (torch.ops.aten.nll_loss_forward, (x, target, None, 0, -100)), (torch.ops.aten.nll_loss_forward, (x[0], target[0], None, 0, -100)),
         (torch.ops.aten.nll_loss2d_forward, (images, pixels, torch.rand(4), 0, -100)),
     ]  # fmt: skip
-    known = [function(*given)[1] for function, given in cases]
+    known = [function(*arguments)[1] for function, arguments in cases]
     with use():
         for _ in range(3):
-            for (function, given), expected in zip(cases, known, strict=True):
-                assert torch.equal(function(*given)[1], expected)
+            for (function, arguments), expected in zip(cases, known, strict=True):
+                assert torch.equal(function(*arguments)[1], expected)
 
 
 @has_natives
@@ -568,7 +568,7 @@ def test_nothing_strange_is_served_by_machine_code() -> None:
         assert native(name).served == before
         assert len(served()[name].reasons) == 1
         assert smooth(x[:0]).shape == (0,)
-        torch.vmap(lambda own: theirs.smooth_l1_loss(own, own + 1))(x.reshape(4, 4))
+        torch.vmap(lambda row: theirs.smooth_l1_loss(row, row + 1))(x.reshape(4, 4))
         with pytest.raises((RuntimeError, NotImplementedError)):
             smooth(x.to_sparse())
         negative = torch.view_as_complex(torch.randn(16, 2)).conj().imag
@@ -593,19 +593,19 @@ def test_threads_share_machine_code() -> None:
     sizes = range(1, 40)
     data = {n: torch.randn(n, 4) for n in sizes}
     with use():
-        known = {n: smooth(own).sum() for n, own in data.items()}
+        known = {n: smooth(tensor).sum() for n, tensor in data.items()}
 
         def work() -> None:
             for _ in range(20):
-                for n, own in data.items():
-                    assert torch.equal(smooth(own).sum(), known[n])
-                    theirs.nll_loss(own, torch.zeros(n, dtype=torch.int64))
+                for n, tensor in data.items():
+                    assert torch.equal(smooth(tensor).sum(), known[n])
+                    theirs.nll_loss(tensor, torch.zeros(n, dtype=torch.int64))
 
         threads = [pool.submit(work) for pool in [ThreadPoolExecutor(4)] for _ in range(4)]
-        for own in threads:
-            own.result()
-        found = served()["smooth_l1_loss"]
-    assert found.calls == found.ours == len(sizes) * (1 + 4 * 20)
+        for future in threads:
+            future.result()
+        counts = served()["smooth_l1_loss"]
+    assert counts.calls == counts.ours == len(sizes) * (1 + 4 * 20)
 
 
 def test_without_the_stable_interface_kernels_are_pythons(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -719,11 +719,11 @@ def test_calls_leave_no_tensor_behind() -> None:
     x, weight, target = torch.randn(2, 8), torch.rand(8), torch.tensor([1, 3])
     with use():
         for dtype in (torch.float32, torch.float64):
-            own = [x.to(dtype).clone(), weight.to(dtype).clone()]
+            inputs = [x.to(dtype).clone(), weight.to(dtype).clone()]
             for _ in range(3):
-                made = theirs.nll_loss(own[0], target, own[1])
-            watched = [weakref.ref(tensor) for tensor in (*own, made)]
-            del own, made
+                loss = theirs.nll_loss(inputs[0], target, inputs[1])
+            watched = [weakref.ref(tensor) for tensor in (*inputs, loss)]
+            del inputs, loss
             assert [seen() for seen in watched] == [None] * 3
 
 
@@ -827,7 +827,7 @@ def test_results_lie_like_pytorchs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also of tensors whose axes lie in another order, with gaps, and stretched."""
     monkeypatch.setattr(override, "SLOWER", {})
     x = torch.randn(2, 3, 4)
-    for own in (OVERRIDES[name] for name in ACTIVATIONS):
+    for replacement in (OVERRIDES[name] for name in ACTIVATIONS):
         for laid in (
             x,
             x.permute(2, 0, 1),
@@ -835,14 +835,16 @@ def test_results_lie_like_pytorchs(monkeypatch: pytest.MonkeyPatch) -> None:
             x[:1].expand(3, 3, 4),
             x[..., 0],
         ):
-            tensors = dict.fromkeys((own.kernel.names[place] for place in own.kernel.tensors), laid)
-            arguments = own.arguments(dict(zip(own.kernel.names, own.kernel.defaults, strict=True)) | tensors)  # fmt: skip
-            known = own.call_theirs(own.overload, arguments)
-            with use(only=[own.name]):
+            tensors = dict.fromkeys(
+                (replacement.kernel.names[place] for place in replacement.kernel.tensors), laid
+            )
+            arguments = replacement.arguments(dict(zip(replacement.kernel.names, replacement.kernel.defaults, strict=True)) | tensors)  # fmt: skip
+            known = replacement.call_theirs(replacement.overload, arguments)
+            with use(only=[replacement.name]):
                 for _ in range(2):
-                    found = own.call_theirs(own.overload, arguments)
-                    assert found.stride() == known.stride(), own.name
-                    torch.testing.assert_close(found, known, equal_nan=True)
+                    ours = replacement.call_theirs(replacement.overload, arguments)
+                    assert ours.stride() == known.stride(), replacement.name
+                    torch.testing.assert_close(ours, known, equal_nan=True)
 
 
 def test_activations_in_compilers_transforms_and_twice(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -859,19 +861,19 @@ def test_activations_in_compilers_transforms_and_twice(monkeypatch: pytest.Monke
 
     known = every(x), twice(x.clone().requires_grad_())
     with use():
-        made = torch.compile(every, fullgraph=True, backend="aot_eager")
-        torch.testing.assert_close(made(x), known[0])
+        compiled = torch.compile(every, fullgraph=True, backend="aot_eager")
+        torch.testing.assert_close(compiled(x), known[0])
         torch.testing.assert_close(twice(x.clone().requires_grad_()), known[1])
         torch.testing.assert_close(torch.func.grad(lambda x: every(x).sum())(x), torch.autograd.grad(every(y := x.clone().requires_grad_()).sum(), y)[0])  # fmt: skip
         torch.testing.assert_close(torch.vmap(theirs.silu)(x), theirs.silu(x))
         with torch._subclasses.FakeTensorMode() as fake:
             assert every(fake.from_tensor(x)).shape == x.shape
         assert every(x.to("meta")).shape == x.shape
-        own, place = x.clone(), torch.empty(0)
-        assert theirs.silu(own, inplace=True) is own
-        torch.testing.assert_close(own, torch.ops.aten.silu.out(x, out=place))
+        tensor, place = x.clone(), torch.empty(0)
+        assert theirs.silu(tensor, inplace=True) is tensor
+        torch.testing.assert_close(tensor, torch.ops.aten.silu.out(x, out=place))
         exported = torch.export.export(torch.nn.SiLU(), (x,))
-        torch.testing.assert_close(exported.module()(x), own)
+        torch.testing.assert_close(exported.module()(x), tensor)
         for name in ("silu", "mish"):
             with pytest.raises(RuntimeError):
                 getattr(theirs, name)(torch.arange(3))
@@ -897,21 +899,21 @@ def test_tensors_that_are_not_just_memory() -> None:
     x = torch.randn(3, 4)
     with use():
         for _ in range(3):  # a kind is learnt, then machine code sees it
-            for what, own in strange(x).items():
-                before = own.detach().clone()
-                got, known = theirs.elu(own, 1.3), theirs.elu(before.double(), 1.3).float()
+            for what, tensor in strange(x).items():
+                before = tensor.detach().clone()
+                got, known = theirs.elu(tensor, 1.3), theirs.elu(before.double(), 1.3).float()
                 assert torch.allclose(got, known, rtol=1e-6), what
-                assert torch.equal(own, before), what
+                assert torch.equal(tensor, before), what
 
 
 def test_what_is_written_over_is_nobody_elses() -> None:
     x = torch.randn(3, 4)
     with use():
         for _ in range(3):
-            own = x.clone()
-            copy = torch._lazy_clone(own)
+            tensor = x.clone()
+            copy = torch._lazy_clone(tensor)
             theirs.elu_(copy)
-            assert torch.equal(own, x)  # its memory was shared until then
+            assert torch.equal(tensor, x)  # its memory was shared until then
             assert torch.allclose(copy, theirs.elu(x))
             with pytest.raises(RuntimeError, match="leaf Variable"):
                 theirs.elu_(x.clone().requires_grad_())

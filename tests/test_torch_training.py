@@ -96,20 +96,20 @@ def trained(
         if number % 2:
             scaler.unscale_(optimizer)
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            seen += [own.grad.clone() for own in model.parameters()]
+            seen += [parameter.grad.clone() for parameter in model.parameters()]
             scaler.step(optimizer)
             scaler.update()
             optimizer.zero_grad()
             with torch.no_grad():
-                for mean, own in zip(averaged.parameters(), model.parameters(), strict=True):
-                    mean.lerp_(own, 0.1)
+                for mean, parameter in zip(averaged.parameters(), model.parameters(), strict=True):
+                    mean.lerp_(parameter, 0.1)
     kept, other = io.BytesIO(), Net(nn, of_pixels, reentrant)
     torch.save(model.state_dict(), kept)
     kept.seek(0)
     other.load_state_dict(torch.load(kept))
     read, criterion = pickle.loads(pickle.dumps((model, entropy)))
     with torch.no_grad():
-        results = [own.eval()(x) for own in (model, other, read, averaged)]
+        results = [network.eval()(x) for network in (model, other, read, averaged)]
         assert torch.equal(results[0], results[1])
         assert torch.equal(results[0], results[2])
         return [*seen, criterion(results[0], target), entropy(results[3], target)]
@@ -202,13 +202,17 @@ X, TARGET = torch.linspace(-3, 3, 30).reshape(6, 5), torch.tensor([0, 4, 2, 1, -
 PIXELS, PIXEL_TARGET = torch.linspace(-2, 2, 40).reshape(2, 5, 2, 2), torch.ones(2, 2, 2).long()
 Function = Callable[..., Any]
 CALLS: dict[str, tuple[Tensor, Tensor, Function]] = {
-    "elu": (X, X, lambda own, x, y: own.elu(x, 0.7)),
-    "elu in place": (X, X, lambda own, x, y: own.elu(x * 1, 0.7, inplace=True)),
-    "l1_loss": (X, X.flip(0), lambda own, x, y: own.l1_loss(x, y)),
-    "smooth_l1_loss": (X, X.flip(0), lambda own, x, y: own.smooth_l1_loss(x, y)),
-    "nll_loss": (X, TARGET, lambda own, x, y: own.nll_loss(x, y)),
-    "nll_loss of pixels": (PIXELS, PIXEL_TARGET, lambda own, x, y: own.nll_loss(x, y)),
-    "cross_entropy": (X, TARGET, lambda own, x, y: own.cross_entropy(x, y, label_smoothing=0.1)),
+    "elu": (X, X, lambda module, x, y: module.elu(x, 0.7)),
+    "elu in place": (X, X, lambda module, x, y: module.elu(x * 1, 0.7, inplace=True)),
+    "l1_loss": (X, X.flip(0), lambda module, x, y: module.l1_loss(x, y)),
+    "smooth_l1_loss": (X, X.flip(0), lambda module, x, y: module.smooth_l1_loss(x, y)),
+    "nll_loss": (X, TARGET, lambda module, x, y: module.nll_loss(x, y)),
+    "nll_loss of pixels": (PIXELS, PIXEL_TARGET, lambda module, x, y: module.nll_loss(x, y)),
+    "cross_entropy": (
+        X,
+        TARGET,
+        lambda module, x, y: module.cross_entropy(x, y, label_smoothing=0.1),
+    ),
 }
 each_call = pytest.mark.parametrize("name", CALLS)
 
@@ -219,14 +223,14 @@ def test_fake_tensors(name: str, inside: bool) -> None:
     """A FakeTensor is asked for its shape alone, forward and backward, in its mode and after it."""
     x, y, call = CALLS[name]
     mode = FakeTensorMode()
-    made = []
-    for own in (functional, F):
+    outcomes = []
+    for module in (functional, F):
         with mode if inside else contextlib.nullcontext():
             fake, other = mode.from_tensor(x).requires_grad_(), mode.from_tensor(y)
-            value = call(own, fake, other)
+            value = call(module, fake, other)
             value.sum().backward()
-        made.append((type(value), value.shape, value.dtype, type(fake.grad), fake.grad.shape))
-    assert made[0] == made[1]
+        outcomes.append((type(value), value.shape, value.dtype, type(fake.grad), fake.grad.shape))
+    assert outcomes[0] == outcomes[1]
 
 
 @pytest.mark.parametrize("name", ["l1_loss", "cross_entropy"])

@@ -62,28 +62,28 @@ def forget() -> None:
 @pytest.fixture
 def slow_paths(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The operators of phase ones that were bound, checked and planned from here on; nothing is known at first."""
-    made: list[str] = []
+    bound: list[str] = []
     bind = executor.bind_arguments
 
     def counted(operator: Any, *rest: Any) -> Any:
-        made.append(operator.python_name)
+        bound.append(operator.python_name)
         return bind(operator, *rest)
 
     monkeypatch.setattr(executor, "bind_arguments", counted)
     forget()
-    return made
+    return bound
 
 
 def in_c_order(operator: Operator, arguments: dict[str, Any], out: Any) -> list[Any]:
     """The plain call's arguments as phase one takes them; several outputs are a list."""
-    given = operator.plain_defaults | arguments
+    by_name = operator.plain_defaults | arguments
     if operator.output.in_place:
-        out[...] = given[operator.output.python_name]
+        out[...] = by_name[operator.output.python_name]
     outputs = iter([out] if operator.result_type is None else out)
     values = []
     for parameter in operator.parameters:
         written = parameter.kind is Kind.OUTPUT
-        value = next(outputs) if written else given[parameter.python_name]
+        value = next(outputs) if written else by_name[parameter.python_name]
         if parameter.choices and parameter.kind is Kind.INT64:
             value = parameter.choices.index(value)
         values.append(value)
@@ -138,14 +138,14 @@ def test_other_sizes_have_the_bits_of_the_slow_path(
     for variant in operator.workloads.VARIANTS:
         problems, expected = [], []
         for shape in SHAPES[operator.workloads.PATTERN]:
-            given = operator.workloads.make(rng, dtype, shape, variant)
-            out = np.empty_like(plain(operator)(**given))
-            problems.append((given, out))
-            expected.append(anew(computed, operator, given, out))
+            arguments = operator.workloads.make(rng, dtype, shape, variant)
+            out = np.empty_like(plain(operator)(**arguments))
+            problems.append((arguments, out))
+            expected.append(anew(computed, operator, arguments, out))
         slow_paths.clear()
-        for (given, out), wanted in zip(problems, expected, strict=True):
+        for (arguments, out), wanted in zip(problems, expected, strict=True):
             out.view(np.uint8)[...] = 0xA5
-            assert computed(operator, given, out) == wanted
+            assert computed(operator, arguments, out) == wanted
         # Where a form serves some counts only, each range is a kind.
         assert len(slow_paths) <= 2
         assert_matches_oracle(operator, problems[0][0], problems[0][1])
@@ -172,30 +172,32 @@ def test_calls_of_one_size_are_known_when_they_come_again(
         for variant in operator.workloads.VARIANTS:
             forget()
             for number in range(3):
-                made = operator.workloads.make(rng, FLOAT, shape, variant)
-                made = {
-                    name: laid_out(np.asarray(own), "transposed")[0]
-                    if isinstance(own, (np.ndarray, np.generic))
-                    else own
-                    for name, own in made.items()
+                drawn = operator.workloads.make(rng, FLOAT, shape, variant)
+                drawn = {
+                    name: laid_out(np.asarray(value), "transposed")[0]
+                    if isinstance(value, (np.ndarray, np.generic))
+                    else value
+                    for name, value in drawn.items()
                 }
-                given = {n: convert(v) if isinstance(v, np.ndarray) else v for n, v in made.items()}
-                places = list(places_for(operator, made))
+                arguments = {
+                    n: convert(v) if isinstance(v, np.ndarray) else v for n, v in drawn.items()
+                }
+                places = list(places_for(operator, drawn))
                 outputs: Any = list(map(convert, places))
                 slow_paths.clear()
                 out = outputs[0] if operator.result_type is None else outputs
-                assert both(operator, in_c_order(operator, given, out)) == (0, "")
+                assert both(operator, in_c_order(operator, arguments, out)) == (0, "")
                 assert not (slow_paths and number), (shape, variant)
-                expected, exact = plain(operator)(**made), operator.oracle(**made)
+                expected, exact = plain(operator)(**drawn), operator.oracle(**drawn)
                 if operator.result_type is None:
                     expected, exact = (expected,), (exact,)
-                written = [place for place, own in enumerate(exact) if own is not None]
-                if plan_of(operator, made).empty:
+                written = [place for place, result in enumerate(exact) if result is not None]
+                if plan_of(operator, drawn).empty:
                     written = []  # a plain call's own place has zeros there
                 for place in written:
                     assert_same_bits(places[place], expected[place])
             if written:
-                assert_matches_oracle(operator, made, tuple([places[place] for place in written]))
+                assert_matches_oracle(operator, drawn, tuple([places[place] for place in written]))
 
 
 @pytest.mark.parametrize("convert", [np.asarray, torch.from_numpy], ids=["arrays", "tensors"])
@@ -268,11 +270,16 @@ def test_a_mean_follows_the_size(slow_paths: list[str]) -> None:
         first = operator.tensors[0].python_name
         for size in (7, 3, 1000, 70_001):
             x, y = np.random.default_rng(size).normal(size=(2, size)).astype(np.float32)
-            given = {first: np.ones((), np.float32), "self": x, "target": y, "reduction": "mean"}
+            arguments = {
+                first: np.ones((), np.float32),
+                "self": x,
+                "target": y,
+                "reduction": "mean",
+            }
             out = np.empty_like(x)
-            got = computed(operator, given, out)
+            got = computed(operator, arguments, out)
             with openaclnn.use_engine("cpu"):
-                assert got == plain(operator)(**given).tobytes()
+                assert got == plain(operator)(**arguments).tobytes()
     assert slow_paths == ["l1_loss_backward", "smooth_l1_loss_backward"]
 
 
@@ -344,17 +351,17 @@ def test_memory_of_other_sizes_is_checked(known: Any, slow_paths: list[str]) -> 
         (descriptor((8, 8), host), "host memory"),
     ):
         shaped = elu_on(bad, bad)
-        found = both(ELU, shaped, known)
-        assert found[0] == 161002
-        assert why in found[1]
-        assert "gradOutput" in found[1]
-        assert anew(both, ELU, shaped, known) == found
+        refusal = both(ELU, shaped, known)
+        assert refusal[0] == 161002
+        assert why in refusal[1]
+        assert "gradOutput" in refusal[1]
+        assert anew(both, ELU, shaped, known) == refusal
         assert both(ELU, elu_on(x, out), known) == (0, "")
     later = elu_on(x, descriptor((8, 8), 0))
     assert phase_one(ELU, later)[0] == 0  # the address may still come
-    found = both(ELU, later, known)
-    assert found[0] == 161001
-    assert "null" in found[1]
+    refusal = both(ELU, later, known)
+    assert refusal[0] == 161001
+    assert "null" in refusal[1]
 
 
 def test_memory_freed_between_the_phases(known: Any, slow_paths: list[str]) -> None:
@@ -403,10 +410,10 @@ def test_overlap_of_other_sizes_is_refused(known: Any, slow_paths: list[str]) ->
     assert both(ELU, apart, known) == (0, "")
     shifted = elu_on(same, descriptor((6, 5), address, 29))
     assert phase_one(ELU, shifted)[0] == 0  # phase two refuses it
-    found = both(ELU, shifted, known)
-    assert found[0] == 161002
-    assert "partial overlap" in found[1]
-    assert anew(both, ELU, shifted, known) == found
+    refusal = both(ELU, shifted, known)
+    assert refusal[0] == 161002
+    assert "partial overlap" in refusal[1]
+    assert anew(both, ELU, shifted, known) == refusal
 
 
 def test_one_element_inside_the_output_is_refused(stream: Any, slow_paths: list[str]) -> None:
@@ -418,8 +425,8 @@ def test_one_element_inside_the_output_is_refused(stream: Any, slow_paths: list[
         out = descriptor((rows, 5), place)
         for offset, wanted in ((5 * rows, 0), (0, 161002), (5 * rows - 1, 161002)):
             gradient = descriptor((1,), place, offset)
-            given = {"grad_output": gradient, "self": x, "target": x, "reduction": "mean"}
-            status, message = both(operator, in_c_order(operator, given, out), stream)
+            arguments = {"grad_output": gradient, "self": x, "target": x, "reduction": "mean"}
+            status, message = both(operator, in_c_order(operator, arguments, out), stream)
             assert status == wanted
             assert ("partial overlap" in message) == (wanted != 0)
     assert len(slow_paths) == 1
@@ -431,11 +438,11 @@ def test_shapes_that_are_not_of_the_kind(known: Any, slow_paths: list[str]) -> N
     _, place = device_tensor(np.zeros(64, np.float32))
 
     def pair(shape: Any, strides: Any = None, form: int = 2, dtype: int = 0) -> tuple[Any, Any]:
-        made = [
+        tensors = [
             acl.aclCreateTensor(shape, dtype, strides, 0, form, shape, where)
             for where in (address, place)
         ]
-        return made[0], made[1]
+        return tensors[0], tensors[1]
 
     for x, out in (
         pair((0, 4)), pair((1, 1)), pair((2, 3, 4)), pair((1,) * 9), pair((4, 4), (1, 4)),
@@ -445,8 +452,8 @@ def test_shapes_that_are_not_of_the_kind(known: Any, slow_paths: list[str]) -> N
         for arguments in (
             elu_on(x, out), elu_on(x, pair((3, 4))[1]), elu_on(pair((3, 4))[0], out),
         ):  # fmt: skip
-            found = [both(ELU, arguments, known) for _ in range(3)]
-            assert [anew(both, ELU, arguments, known)] * 3 == found
+            outcomes = [both(ELU, arguments, known) for _ in range(3)]
+            assert [anew(both, ELU, arguments, known)] * 3 == outcomes
     gone, out = pair((3, 4))
     assert acl.aclDestroyTensor(gone) == 0
     assert both(ELU, elu_on(gone, out), known)[0] == 161002
@@ -508,9 +515,9 @@ def test_many_threads_with_sizes_of_their_own(slow_paths: list[str]) -> None:
         for _ in range(40):
             x = rng.normal(size=tuple(rng.integers(1, 40, 2))).astype(np.float32)
             out = np.zeros_like(x)
-            found = both(ELU, elu_on(x, out))
-            if found != (0, "") or not np.array_equal(out, openaclnn.elu_backward(x, x)):
-                failures.append((seed, x.shape, found))
+            outcome = both(ELU, elu_on(x, out))
+            if outcome != (0, "") or not np.array_equal(out, openaclnn.elu_backward(x, x)):
+                failures.append((seed, x.shape, outcome))
 
     threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
     for thread in threads:
@@ -553,15 +560,15 @@ def test_sequences_of_calls(data: st.DataObject) -> None:
         pattern = operator.workloads.PATTERN
         axes = {"rows": 2, "pixels": 4}.get(pattern) or data.draw(st.integers(1, 3))
         shape = tuple(data.draw(st.lists(st.integers(1, 9), min_size=axes, max_size=axes)))
-        given = operator.workloads.make(rng, dtype, shape, variant)
+        drawn = operator.workloads.make(rng, dtype, shape, variant)
         if "scale" in operator.plain_defaults:
-            given["scale"] = data.draw(st.sampled_from([1.0, 0.5, -0.0, 3]))
-        expected = plain(operator)(**given)
+            drawn["scale"] = data.draw(st.sampled_from([1.0, 0.5, -0.0, 3]))
+        expected = plain(operator)(**drawn)
         laid = {
             name: laid_out(value, data.draw(st.sampled_from(LAYOUTS)))[0]
             if isinstance(value, np.ndarray) and value.shape == shape
             else value
-            for name, value in given.items()
+            for name, value in drawn.items()
         }
         out, memory = laid_out(np.zeros_like(expected), data.draw(st.sampled_from(LAYOUTS)))
         outside = memory.copy()
@@ -569,15 +576,15 @@ def test_sequences_of_calls(data: st.DataObject) -> None:
         if data.draw(st.booleans()):
             wrong = list(arguments)
             wrong[operator.output_places[0]] = np.zeros((*expected.shape[:-1], 11), expected.dtype)
-            found = both(operator, wrong)
+            outcome = both(operator, wrong)
             if operator.output.in_place:  # any shape is its own
-                assert found[0] == 0
+                assert outcome[0] == 0
             else:
-                assert found[0] in (161002, 561002)
-                assert "got shape" in found[1]
+                assert outcome[0] in (161002, 561002)
+                assert "got shape" in outcome[1]
         assert both(operator, arguments) == (0, "")
         assert out.tobytes() == expected.tobytes()
-        assert_matches_oracle(operator, given, np.ascontiguousarray(out))
+        assert_matches_oracle(operator, drawn, np.ascontiguousarray(out))
         out[...] = 0
         assert memory.tobytes() == outside.tobytes()
 
@@ -631,10 +638,10 @@ def test_descriptors_are_compared(slow_paths: list[str], stream: Any) -> None:
     assert give((8, 8), kept)[0] != 0
 
 
-def as_plain(operator: Operator, given: dict[str, Any], arguments: list[Any], stream: Any) -> bytes:
+def as_plain(operator: Operator, named: dict[str, Any], arguments: list[Any], stream: Any) -> bytes:
     """The bits of the plain call, where phase one and two do not refuse what it refuses; they must give the same."""
     try:
-        expected = plain(operator)(**given).tobytes()
+        expected = plain(operator)(**named).tobytes()
     except (openaclnn.AclnnError, TypeError):
         expected = b""
     assert (both(operator, arguments, stream)[0] == 0) == bool(expected), arguments
@@ -656,12 +663,12 @@ def test_any_numbers_have_the_bits_of_plain_calls(kind: str, stream: Any) -> Non
         if kind == "scalars":
             with np.errstate(over="ignore"):
                 passed = [acl.aclCreateScalar(*each) for each in zip(numbers, codes, strict=True)]
-                numbers = [float(own.value) for own in passed]
-        given = dict(zip(("alpha", "scale", "input_scale"), numbers, strict=True))
-        given |= {"is_result": bool(rng.integers(2))}
-        arguments = [x, *passed, given["is_result"], x, out]
+                numbers = [float(scalar.value) for scalar in passed]
+        options = dict(zip(("alpha", "scale", "input_scale"), numbers, strict=True))
+        options |= {"is_result": bool(rng.integers(2))}
+        arguments = [x, *passed, options["is_result"], x, out]
         expected = as_plain(
-            ELU, {"grad_output": values, "self_or_result": values, **given}, arguments, stream
+            ELU, {"grad_output": values, "self_or_result": values, **options}, arguments, stream
         )
         assert not expected or read_back(place, values).tobytes() == expected
 
@@ -673,13 +680,15 @@ def test_other_numbers_of_arrays_have_the_bits_of_plain_calls(
     rng = np.random.default_rng(13)
     named = {"beta": NUMBERS, **CLASS_NUMBERS}
     variant = next(iter(operator.workloads.VARIANTS))
-    for name in [own.python_name for own in operator.parameters if own.python_name in named]:
+    for name in [
+        parameter.python_name for parameter in operator.parameters if parameter.python_name in named
+    ]:
         shape = SHAPES[operator.workloads.PATTERN][0]
-        given = operator.workloads.make(rng, FLOAT, shape, variant)
-        out = np.empty_like(plain(operator)(**given))
+        arguments = operator.workloads.make(rng, FLOAT, shape, variant)
+        out = np.empty_like(plain(operator)(**arguments))
         for number in [*named[name], *reversed(named[name])]:
-            given[name] = number
-            expected = as_plain(operator, given, in_c_order(operator, given, out), None)
+            arguments[name] = number
+            expected = as_plain(operator, arguments, in_c_order(operator, arguments, out), None)
             assert not expected or out.tobytes() == expected, (name, number)
 
 
@@ -708,11 +717,11 @@ def test_what_is_written_over_its_input_has_any_size(
     rng = np.random.default_rng(4)
     for number, shape in enumerate(((5, 7), (64,), (3, 1, 9))):
         variant = next(iter(operator.workloads.VARIANTS))
-        given = operator.workloads.make(rng, FLOAT, shape, variant)
-        expected = plain(operator)(**{name: np.copy(own) for name, own in given.items()})
+        arguments = operator.workloads.make(rng, FLOAT, shape, variant)
+        expected = plain(operator)(**{name: np.copy(value) for name, value in arguments.items()})
         name = operator.output.python_name
-        tensor, place = device_tensor(given[name])
-        values = in_c_order(operator, given, np.empty_like(given[name]))
+        tensor, place = device_tensor(arguments[name])
+        values = in_c_order(operator, arguments, np.empty_like(arguments[name]))
         values[operator.output_places[0]] = tensor
         assert both(operator, values, stream) == (0, "")
         assert read_back(place, np.empty_like(expected)).tobytes() == expected.tobytes()
@@ -738,10 +747,10 @@ def test_arrays_of_other_sizes_are_known(
     for variant in operator.workloads.VARIANTS:
         forget()
         for number, shape in enumerate(SHAPES[operator.workloads.PATTERN]):
-            given = operator.workloads.make(rng, FLOAT, shape, variant) | whole
-            expected = plain(operator)(**given)
-            arguments = {name: convert(value) for name, value in given.items()}
-            out = [convert(own) for own in places_for(operator, given)]
+            drawn = operator.workloads.make(rng, FLOAT, shape, variant) | whole
+            expected = plain(operator)(**drawn)
+            arguments = {name: convert(value) for name, value in drawn.items()}
+            out = [convert(place) for place in places_for(operator, drawn)]
             passed = out[0] if operator.result_type is None else out
             slow_paths.clear()
             assert both(operator, in_c_order(operator, arguments, passed)) == (0, "")
@@ -749,8 +758,8 @@ def test_arrays_of_other_sizes_are_known(
                 tuple(map(np.asarray, out))[: len(each(expected))], tuple(each(expected))
             )
             # Where a form or a layout serves some counts only, each range is a kind.
-            some = operator is ELU or plan_of(operator, given).shape_specific
-            if not of_one_size(operator, given) and (number == 2 or (number > 2 and not some)):
+            some = operator is ELU or plan_of(operator, drawn).shape_specific
+            if not of_one_size(operator, drawn) and (number == 2 or (number > 2 and not some)):
                 assert not slow_paths, (variant, shape)
 
 
@@ -763,13 +772,13 @@ def test_arrays_are_found_by_machine_code(
     forget()
     rng, variant = np.random.default_rng(9), next(iter(operator.workloads.VARIANTS))
     for number, shape in enumerate(SHAPES[operator.workloads.PATTERN][:2]):
-        given = operator.workloads.make(rng, FLOAT, shape, variant)
-        if number == 1 and not of_one_size(operator, given):
+        drawn = operator.workloads.make(rng, FLOAT, shape, variant)
+        if number == 1 and not of_one_size(operator, drawn):
             monkeypatch.delattr(executor, "planned")
-        expected = plain(operator)(**given)
-        out = [convert(own) for own in places_for(operator, given)]
+        expected = plain(operator)(**drawn)
+        out = [convert(place) for place in places_for(operator, drawn)]
         passed = out[0] if operator.result_type is None else out
-        arguments = {name: convert(value) for name, value in given.items()}
+        arguments = {name: convert(value) for name, value in drawn.items()}
         assert both(operator, in_c_order(operator, arguments, passed)) == (0, "")
         assert_same_bits(tuple(map(np.asarray, out))[: len(each(expected))], tuple(each(expected)))
 
