@@ -18,10 +18,11 @@ from openaclnn.engines.machine.builtins import (
 from openaclnn.engines.machine.cache import compiled
 from openaclnn.engines.machine.code import Array, Code
 from openaclnn.engines.machine.kinds import signature
-from openaclnn.engines.machine.values import Value, Variable
+from openaclnn.engines.machine.values import Value
 from openaclnn.repeat import native_slots as at
 from openaclnn.repeat.code.native import NativeTensor
 from openaclnn.repeat.code.read_copy_update import take_back
+from openaclnn.repeat.code.recognise import guarded
 from openaclnn.torch.signatures import (
     AXIS,
     CHOICE,
@@ -68,8 +69,33 @@ class _Kernel:
     def __init__(self, code: Code, block: Array, schema: Signature, stack: Array, checked: bool, shares: bool) -> None:  # fmt: skip
         self.code, self.block, self.schema, self.stack = code, block, schema, stack
         self.checked, self.shares = checked, shares
-        self.arguments = [self.argument(place) for place in range(len(schema.kinds))]
         self.results = code.frame("i64", at.MAX_RESULTS)
+
+    def write(self) -> None:
+        code, block = self.code, self.block
+        for index in range(at.MAX_RESULTS):
+            self.results.write(index, 0)
+        with guarded(code) as self.guard:
+            self.arguments = [self.argument(place) for place in range(len(self.schema.kinds))]
+            words = self.words()
+            self.expect_no_other_dtype()
+            alone = self.each_for_itself() if self.schema.results > 1 else None
+            if self.checked:
+                self.expect_few_losses()
+            self.guard.expect(block.call(at.CORE, "i64", block, words, self.results) == 0)
+            with guarded(code) as self.guard:
+                if self.checked:
+                    self.check_losses()
+                if alone is not None:
+                    with code.when(alone):
+                        self.clear_second()
+                self.finish()
+                code.leave()
+            take_back(code, block.at(at.COUNT))
+            for index in range(self.schema.results):
+                block.call(at.DELETE, "i32", self.results.read(index))
+        self.fall_back()
+        code.leave()
 
     def argument(self, place: int) -> Value:
         """The word of an argument. Of a tensor that is missing it is 0; autograd hands over one that is not defined."""
@@ -78,172 +104,137 @@ class _Kernel:
             return word
         handle = self.code.variable(0)
         with self.code.when(word != 0):
-            weight = NativeTensor(self.code, self.code.slots(word).read(0), self.block)
+            weight = self.tensor_of(self.code.slots(word).read(0))
             with self.code.when((weight.ask(at.IS_DEFINED) & 0xFF) != 0):
                 handle.set(weight.handle)
         return handle.get()
 
-    def write(self) -> None:
-        code, block = self.code, self.block
-        for index in range(at.MAX_RESULTS):
-            self.results.write(index, 0)
-        status, plain = code.variable(1), code.variable(True)
-        words = code.frame("i64", sum(self.schema.words))
-        self.write_words(words, plain)
-        self.expect_no_other_dtype(plain)
-        alone = self.each_for_itself(plain) if self.schema.results > 1 else None
-        if self.checked:
-            self.expect_few_losses(plain)
-        with code.when(plain.get()):
-            status.set(block.call(at.CORE, "i64", block, words, self.results))
-        if self.checked:
-            with code.when(status.get() == 0):
-                self.check_losses(status)
-        if alone is not None:
-            with code.when(alone & (status.get() == 0)):
-                self.clear_second(status)
-        with code.either(status.get() == 0) as (served, unserved):
-            with served:
-                self.finish()
-            with unserved:
-                self.fall_back()
-        code.leave()
-
-    def write_words(self, words: Array, plain: Variable) -> None:
+    def words(self) -> Array:
         """The fast path's arguments: its arrays, no output, its options."""
+        words = self.code.frame("i64", sum(self.schema.words))
         inputs, outputs, _ = self.schema.words
         for place in range(outputs):
             words.write(inputs + place, 0)
         for place, source in enumerate(self.schema.order):
             where = place + outputs * (place >= inputs)
-            words.write(where, self.word(self.schema.kinds[source], self.arguments[source], plain))
+            words.write(where, self.word(self.schema.kinds[source], self.arguments[source]))
+        return words
 
-    def word(self, kind: str, value: Value, plain: Variable) -> Value:
+    def word(self, kind: str, value: Value) -> Value:
         if kind == FLOAT:  # others than finite ones Python declines
-            self.expect(plain, (value >> EXPONENT_AT & INFINITE) != INFINITE)
+            self.guard.expect((value >> EXPONENT_AT & INFINITE) != INFINITE)
         elif kind == REDUCTION:
-            known = value.below(len(REDUCTIONS))
-            self.expect(plain, known)
-            return self.block.at(at.CHOICES).read(known.choose(value, 0))
+            self.guard.expect(value.below(len(REDUCTIONS)))
+            return self.block.at(at.CHOICES).read(value)
         elif kind == CHOICE:
-            return self.choice(value, plain)
+            return self.choice(value)
         elif kind == AXIS:
-            self.expect_few_classes(value, plain)
+            self.expect_few_classes(value)
         elif kind == WEIGHT:
             weight = self.code.variable(value)
             with self.code.when(value == 0):
                 weight.set(self.ones())
-                self.expect(plain, weight.get() != 0)
             return weight.get()
         return value
 
-    def choice(self, handle: Value, plain: Variable) -> Value:
+    def choice(self, handle: Value) -> Value:
         """What is taken for a string, by its first four letters; there are no longer ones."""
         code, block, answer = self.code, self.block, self.code.frame("i64", 2)
-        answer.write(0, 0)
-        answer.write(1, 0)
         failed = block.call(at.STRING_LENGTH, "i32", handle, answer)
         failed = failed | block.call(at.STRING_TEXT, "i32", handle, answer.address(1))
-        self.expect(plain, (failed == 0) & (answer.read(0) == LETTERS))
+        self.guard.expect((failed == 0) & (answer.read(0) == LETTERS))
         word, known = code.variable(0), code.variable(False)
-        with code.when(plain.get()):
-            text = code.load(answer.read(1), "i32")
-            for place, name in enumerate(CHOICES):
-                with code.when(text == int.from_bytes(name.encode(), "little")):
-                    word.set(block.at(at.CHOICES).read(place))
-                    known.set(True)
-        self.expect(plain, known.get())
+        text = code.load(answer.read(1), "i32")
+        for place, name in enumerate(CHOICES):
+            with code.when(text == int.from_bytes(name.encode(), "little")):
+                word.set(block.at(at.CHOICES).read(place))
+                known.set(True)
+        self.guard.expect(known.get())
         return word.get()
 
-    def expect_few_classes(self, value: Value, plain: Variable) -> None:
+    def expect_few_classes(self, value: Value) -> None:
         """That PyTorch's kernel is not the faster one, along this axis of the first tensor."""
-        code, tensor = self.code, self.tensor(0)
-        axes, sizes = tensor.axes, code.slots(tensor.ask(at.GET_SIZES))
+        tensor = self.tensor(0)
+        axes, sizes = tensor.axes, self.code.slots(tensor.ask(at.GET_SIZES))
         axis = (value < 0).choose(value + axes, value)
-        self.expect(plain, tensor.known.get() & axis.below(axes))
-        with code.when(plain.get()):
-            self.expect(plain, sizes.read(axis) <= self.block.read(at.MOST_CLASSES))
+        self.guard.expect(axis.below(axes))
+        self.guard.expect(sizes.read(axis) <= self.block.read(at.MOST_CLASSES))
 
-    def expect_no_other_dtype(self, plain: Variable) -> None:
+    def expect_no_other_dtype(self) -> None:
         """That nobody asks for a result of another dtype than the first tensor's."""
         for kind, value in zip(self.schema.kinds, self.arguments, strict=True):
             if kind == UNSET:
-                self.expect(plain, (value & 0xFF) == 0)
+                self.guard.expect((value & 0xFF) == 0)
             elif kind == DTYPE:
-                self.expect(plain, (value & 0xFFFFFFFF) == self.tensor(0).dtype)
-
-    def expect(self, plain: Variable, condition: Value) -> None:
-        plain.set(plain.get() & condition)
+                self.guard.expect((value & 0xFFFFFFFF) == self.tensor(0).dtype)
 
     def ones(self) -> Value:
-        """The handle of a weight for each class that changes nothing, if Python has made one; else 0."""
+        """The handle of a weight for each class that changes nothing, if Python has made one."""
         code, block = self.code, self.block
         # It comes before the target and this.
         tensor = self.tensor(self.schema.kinds.index(WEIGHT) - 2)
         ones, axes, dtype, index = code.variable(0), tensor.axes, tensor.dtype, tensor.index
         sizes = tensor.ask(at.GET_SIZES)
-        with code.when(tensor.known.get() & (axes > 0)):
-            classes = code.slots(sizes).read((axes > 1).to("i64"))
-            with code.loop(0, block.read(at.MANY_ONES)) as number, code.when(ones.get() == 0):
-                kept = block.at(number * at.ONES_SLOTS + at.ONES)
-                same = (kept.read(0) == classes) & (kept.read(1) == dtype)
-                with code.when(same & (kept.read(2) == index)):
-                    ones.set(kept.read(3))
+        self.guard.expect(axes > 0)
+        classes = code.slots(sizes).read((axes > 1).to("i64"))
+        with code.loop(0, block.read(at.MANY_ONES)) as number, code.when(ones.get() == 0):
+            kept = block.at(number * at.ONES_SLOTS + at.ONES)
+            same = (kept.read(0) == classes) & (kept.read(1) == dtype)
+            with code.when(same & (kept.read(2) == index)):
+                ones.set(kept.read(3))
+        self.guard.expect(ones.get() != 0)
         return ones.get()
 
-    def each_for_itself(self, plain: Variable) -> Value:
+    def each_for_itself(self) -> Value:
         """Whether each position has a loss of its own: then the second result is 0, unless there is no axis of positions. Of pixels on
         a GPU PyTorch leaves it as it was allocated.
         """
         kinds = self.schema.kinds
         alone = self.arguments[kinds.index(REDUCTION)] == 0
         axes = self.tensor(kinds.index(WEIGHT) - 1).axes
-        self.expect(plain, (axes != 0) | ~alone)
+        self.guard.expect((axes != 0) | ~alone)
         return alone & ((axes == 1) | (self.block.read(at.DEVICE_KIND) == 0))
 
-    def clear_second(self, status: Variable) -> None:
+    def clear_second(self) -> None:
         """A fresh tensor of one element; on a GPU by PyTorch, in its turn on the stream."""
-        code, block = self.code, self.block
+        code, block, result = self.code, self.block, self.results.read(1)
         with code.either(block.read(at.DEVICE_KIND) == 0) as (host, other):
             with host:
-                second = NativeTensor(code, self.results.read(1), block)
+                second = self.tensor_of(result)
                 bits = block.at(at.DTYPES).read(second.dtype) >> 40 & 0xFF  # DLPack's
                 code.clear(second.ask(at.GET_DATA), bits >> 3)
             with other:
-                failed = block.call(at.ZERO, "i32", self.results.read(1)).to("i64")
-                with code.when(failed != 0, likely=False):
-                    status.set(failed)
-                    for index in range(self.schema.results):
-                        block.call(at.DELETE, "i32", self.results.read(index))
+                self.guard.expect(block.call(at.ZERO, "i32", result) == 0)
 
-    def expect_few_losses(self, plain: Variable) -> None:
+    def expect_few_losses(self) -> None:
         tensor, reduction = self.tensor(0), self.arguments[self.schema.kinds.index(REDUCTION)]
         few = self.elements(tensor) <= MOST_CHECKED
-        looked_at = few & self.lies_in_rows(self.tensor(1)) if self.shares else few | (reduction != 0)  # fmt: skip
-        self.expect(plain, tensor.known.get() & looked_at)
+        if self.shares:
+            self.guard.expect(few)
+            self.expect_rows(self.tensor(1))
+        else:
+            self.guard.expect(few | (reduction != 0))
 
-    def lies_in_rows(self, tensor: NativeTensor) -> Value:
-        code, step, dense = self.code, self.code.variable(1), self.code.variable(True)
-        axes, sizes, strides = (
-            tensor.axes, code.slots(tensor.ask(at.GET_SIZES)), code.slots(tensor.ask(at.GET_STRIDES)),
-        )  # fmt: skip
-        with code.when(tensor.known.get()), code.loop(0, axes) as index:
+    def expect_rows(self, tensor: NativeTensor) -> None:
+        """That a tensor lies row-major."""
+        code, step, axes = self.code, self.code.variable(1), tensor.axes
+        sizes, strides = (code.slots(tensor.ask(each)) for each in (at.GET_SIZES, at.GET_STRIDES))
+        with code.loop(0, axes) as index:
             size, stride = sizes.read(axes - 1 - index), strides.read(axes - 1 - index)
-            dense.set(dense.get() & ((size == 1) | (stride == step.get())))
+            self.guard.expect((size == 1) | (stride == step.get()))
             step.set(step.get() * size)
-        return tensor.known.get() & dense.get()
 
     def elements(self, tensor: NativeTensor) -> Value:
         code, many = self.code, self.code.variable(1)
         axes, sizes = tensor.axes, code.slots(tensor.ask(at.GET_SIZES))
-        with code.when(tensor.known.get()), code.loop(0, axes) as axis:
+        with code.loop(0, axes) as axis:
             many.set(many.get() * sizes.read(axis))
         return many.get()
 
-    def check_losses(self, status: Variable) -> None:
-        """Give back losses that are not finite, and those of targets that are no shares."""
+    def check_losses(self) -> None:
+        """That losses are finite, and targets shares."""
         code, block, strange = self.code, self.block, self.code.variable(False)
-        made = NativeTensor(code, self.results.read(0), block)
+        made = self.tensor_of(self.results.read(0))
         kind, many, first = block.at(at.DTYPES).read(made.dtype), self.elements(made), made.ask(at.GET_DATA)  # fmt: skip
         is_bfloat = (kind >> 32 & 0xFF) == BFLOAT
         half, one = is_bfloat.choose(INFINITE_BFLOAT, INFINITE_HALF), is_bfloat.choose(ONE_BFLOAT, ONE_HALF)  # fmt: skip
@@ -260,13 +251,13 @@ class _Kernel:
                         with code.loop(0, self.elements(target)) as index:
                             bits = code.load(begin + index * size, word).to("i64") & (2 * sign - 1)
                             strange.set(strange.get() | ((bits > most) & (bits != sign)))
-        with code.when(strange.get(), likely=False):
-            take_back(code, block.at(at.COUNT))
-            block.call(at.DELETE, "i32", self.results.read(0))
-            status.set(1)
+        self.guard.expect(~strange.get())
 
     def tensor(self, place: int) -> NativeTensor:
-        return NativeTensor(self.code, self.arguments[place], self.block)
+        return self.tensor_of(self.arguments[place])
+
+    def tensor_of(self, handle: Value) -> NativeTensor:
+        return NativeTensor(self.code, handle, self.block, self.guard)
 
     def finish(self) -> None:
         """Let go of the arguments, and hand the results over."""

@@ -20,7 +20,7 @@ from openaclnn.engines.machine.values import Value
 from openaclnn.repeat import native_slots as block_at, slots as at
 from openaclnn.repeat.code.fast_path import FastPath
 from openaclnn.repeat.code.read_copy_update import arrive, depart
-from openaclnn.repeat.code.recognise import guarded
+from openaclnn.repeat.code.recognise import Guard, guarded
 
 
 class Arguments(NamedTuple):
@@ -112,9 +112,10 @@ class NativeCode(FastPath):
 
     def look_at(self, item: Value, view: Array) -> None:
         """Of a tensor on the kernel's kind of device, where elements lie of a dtype that kernels read."""
-        block, guard, tensor = self.block, self.guard, NativeTensor(self.code, item, self.block)
+        block, guard = self.block, self.guard
+        tensor = NativeTensor(self.code, item, block, guard)
         device, dtype = tensor.ask(block_at.GET_DEVICE), tensor.dtype
-        guard.expect(tensor.known.get() & (device == block.read(block_at.DEVICE_KIND)))
+        guard.expect(device == block.read(block_at.DEVICE_KIND))
         guard.expect(dtype.below(at.MAX_DTYPES))
         kind = block.at(block_at.DTYPES).read(dtype)
         guard.expect(kind != 0)
@@ -125,7 +126,6 @@ class NativeCode(FastPath):
         ):  # fmt: skip
             view.write(slot, value)
         offset, size = tensor.ask(block_at.GET_OFFSET), tensor.ask(block_at.GET_BYTES)
-        guard.expect(tensor.known.get())
         view.write(at.OFFSET, 0)
         view.write(at.LIBRARY, at.TORCH)
         view.write(at.WRITABLE, 1)
@@ -162,7 +162,7 @@ class NativeCode(FastPath):
                 self.make_output(
                     entry, array, view, dtypes.read(index + objects.TUPLE_ITEMS), result
                 )
-                tensor = NativeTensor(code, result.read(0), self.block)
+                tensor = NativeTensor(code, result.read(0), self.block, guard)
                 self.take_fresh(view, tensor.ask(block_at.GET_DATA))
                 self.enter_operand(entry, array, view, operands)
 
@@ -191,18 +191,17 @@ class NativeCode(FastPath):
 
 
 class NativeTensor:
-    """What the functions of a kernel's block say of a tensor; `known` becomes false where one of them fails."""
+    """What the functions of a kernel's block say of a tensor; where one of them fails, a guard does."""
 
-    def __init__(self, code: Code, handle: Value, block: Array) -> None:
-        self.code, self.handle, self.block = code, handle, block
-        self.known = code.variable(True)
+    def __init__(self, code: Code, handle: Value, block: Array, guard: Guard) -> None:
+        self.code, self.handle, self.block, self.guard = code, handle, block, guard
 
     def ask(self, function: int) -> Value:
         """A word, or the low half of one."""
         answer = self.code.frame("i64", 1)
         answer.write(0, 0)
         status = self.block.call(function, "i32", self.handle, answer)
-        self.known.set(self.known.get() & (status == 0))
+        self.guard.expect(status == 0)
         return answer.read(0)
 
     @property
