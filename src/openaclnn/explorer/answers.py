@@ -352,11 +352,11 @@ def _picture(verdict: Comparison, actual: Array, golden: Array, rules: Rules) ->
         return None
     pair = (verdict, actual, golden, rules)
     errors, seen = errors_at(*pair, _POINTS), map_of(*pair, _CELLS)
-    tolerance = yardstick_of(verdict, rules).tolerance
+    stick = yardstick_of(verdict, rules)
     allowed: list[list[float]] = []
-    if errors.size.size and not tolerance.exact:
+    if errors.size.size and not stick.exact:
         ends = np.geomspace(errors.size.min(), errors.size.max() * (1 + 1e-9), 32)
-        allowed = np.stack([ends, tolerance.allowed(ends)], axis=1).tolist()
+        allowed = np.stack([ends, stick.allowed(ends)], axis=1).tolist()
     points = np.stack([errors.size, errors.error], axis=1)
     share = seen.share
     return {

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -55,21 +55,6 @@ def real_type(dtype: DType) -> DType:
     return {COMPLEX64: FLOAT, COMPLEX128: DOUBLE}.get(dtype, dtype)
 
 
-@dataclass(frozen=True)
-class Tolerance:
-    """When an element is as it should be: abs(a - g) <= atol + rtol abs(g), or the same bytes."""
-
-    rtol: float
-    atol: float
-    exact: bool = False
-
-    def allowed(
-        self, size: np.ndarray[Any, Any], out: np.ndarray[Any, Any] | None = None
-    ) -> np.ndarray[Any, Any]:
-        """The error allowed at these sizes of golden values."""
-        return np.asarray(np.add(np.multiply(size, self.rtol, out=out), self.atol, out=out))
-
-
 Array = np.ndarray[Any, Any]
 
 
@@ -101,18 +86,6 @@ class Rules:
         """The standard, and the numbers that are not its own."""
         names = {"rtol": self.rtol, "atol": self.atol, "ptol": self.ptol, "limit": self.limit, "T": self.relative}  # fmt: skip
         return " ".join([self.standard, *(f"{n}={v:g}" for n, v in names.items() if v is not None)])
-
-    def tolerance(self, limits: Limits) -> Tolerance:
-        """What makes an element bad."""
-        if self.standard == "binary":
-            return Tolerance(0.0, 0.0, exact=True)
-        rtol, atol = limits.rtol, limits.atol
-        if self.standard == "close":
-            rtol, atol = limits.close, 1e-8
-        elif self.standard == "stat_rel_err":
-            rtol = 10 * _chosen(self.relative, limits.relative)
-            atol = rtol * 1e-7
-        return Tolerance(_chosen(self.rtol, rtol), _chosen(self.atol, atol))
 
 
 def _chosen(asked: float | None, standard: float) -> float:
@@ -216,35 +189,56 @@ def overflow_from(dtype: DType) -> float:
     return largest + 2.0 ** math.floor(math.log2(largest)) * float(details.eps) / 2
 
 
-def errors_of(actual: Array, golden: Array, overflow: float) -> tuple[Array, Array, Array, Array]:
-    """Errors and sizes where both are finite (0 elsewhere), which are, and where special values disagree."""
+def errors_of(
+    actual: Array, golden: Array, overflow: float, places: Sequence[Array | None] = (None, None)
+) -> tuple[Array, Array, tuple[Array, Array] | None]:
+    """Errors and sizes, 0 where not both are finite; which are, and where special values disagree: of the usual block, where all are finite, None.
+
+    The usual block's errors and sizes are in their `places`."""
     with np.errstate(all="ignore"):
-        error, size = np.abs(actual - golden), np.abs(golden)
-        if math.isfinite(float(error.sum())) and size.max(initial=0) < overflow:  # the usual block
-            yes, no = (np.broadcast_to(np.bool_(answer), error.shape) for answer in (True, False))
-            return error, size, yes, no
+        error = np.subtract(actual, golden, out=places[0])
+        np.abs(error, out=error)
+        size = np.abs(golden, out=places[1])
+        if math.isfinite(float(error.sum())) and size.max(initial=0) < overflow:
+            return error, size, None
         golden = np.where(size >= overflow, np.copysign(np.inf, golden), golden)
         finite = np.isfinite(actual) & np.isfinite(golden)
         agree = finite | (actual == golden) | (np.isnan(actual) & np.isnan(golden))
-        return np.where(finite, error, 0.0), np.where(finite, size, 0.0), finite, ~agree
+        return np.where(finite, error, 0.0), np.where(finite, size, 0.0), (finite, ~agree)
 
 
 @dataclass(frozen=True)
 class Yardstick:
-    """What makes an element of an output bad: how far it may be off, or that its bytes are others."""
+    """What makes an element a of an output bad beside its golden value g: abs(a - g) > atol + rtol abs(g), or that its bytes are others."""
 
     dtype: DType  # the output's; of complex numbers, that of their parts
-    tolerance: Tolerance
-    rounded: bool  # golden values are rounded to the dtype before
+    rtol: float = 0.0
+    atol: float = 0.0
+    exact: bool = False  # the same bytes
+    rounded: bool = False  # golden values are rounded to the dtype before
+    limit: float = 0.0  # what an error may be, unless it is 32 ULP or less
 
     @classmethod
     def of(cls, rules: Rules, output: DType) -> Yardstick:
         """A standard's for outputs of a dtype; integers must be equal."""
-        part = real_type(output)
-        if part.kind in ("integer", "bool"):
-            return cls(part, Tolerance(0.0, 0.0, exact=True), False)
+        part, limits = real_type(output), limits_of(output)
+        limit = _chosen(rules.limit, limits.limit)
+        if rules.standard == "binary" or part.kind in ("integer", "bool"):
+            return cls(part, exact=True, limit=limit)
+        rtol, atol = limits.rtol, limits.atol
+        if rules.standard == "close":
+            rtol, atol = limits.close, 1e-8
+        elif rules.standard == "stat_rel_err":
+            rtol = 10 * _chosen(rules.relative, limits.relative)
+            atol = rtol * 1e-7
         rounded = rules.standard in ("close", "stat_rel_err") and part.kind == "floating"
-        return cls(part, rules.tolerance(limits_of(output)), rounded)
+        return cls(
+            part, _chosen(rules.rtol, rtol), _chosen(rules.atol, atol), rounded=rounded, limit=limit
+        )  # fmt: skip
+
+    def allowed(self, size: Array, out: Array | None = None) -> Array:
+        """The error allowed at these sizes of golden values."""
+        return np.asarray(np.add(np.multiply(size, self.rtol, out=out), self.atol, out=out))
 
     def blocks(
         self, actual: Array, golden: Array
@@ -253,8 +247,7 @@ class Yardstick:
         for start, (one, other) in blocks(actual, golden):
             if self.rounded:
                 other = round_to(other, self.dtype).astype(np.float64)
-            exact = self.tolerance.exact
-            yield start, one, other, self._differs(actual, golden, start) if exact else None
+            yield start, one, other, self._differs(actual, golden, start) if self.exact else None
 
     def _differs(self, actual: Array, golden: Array, start: int) -> Array:
         """Golden values rounded to the output's type; NaN equals NaN."""
@@ -272,9 +265,7 @@ class Yardstick:
 class Tally:
     """Sums and extremes over all blocks of one output against its golden values."""
 
-    dtype: DType
-    tolerance: Tolerance
-    limit: float
+    stick: Yardstick
     kept: int  # bad positions to remember
     count: int = 0
     finite: int = 0
@@ -297,28 +288,22 @@ class Tally:
 
     def add(self, start: int, actual: Array, golden: Array, differs: Array | None = None) -> None:
         """Count a block; `differs` says which elements have other bytes, where that is the rule."""
-        error, size, scratch = (line[: actual.size] for line in self._scratch)
+        *places, scratch = (line[: actual.size] for line in self._scratch)
         with np.errstate(all="ignore"):
-            np.abs(np.subtract(actual, golden, out=error), out=error)
-            np.abs(golden, out=size)
-            total, overflow = float(error.sum()), overflow_from(self.dtype)
-            finite = special = None  # all are, none is: the usual block
-            if not (math.isfinite(total) and size.max(initial=0) < overflow):
-                error[...], size[...], finite, special = errors_of(actual, golden, overflow)
+            error, size, special = errors_of(actual, golden, overflow_from(self.stick.dtype), places)  # fmt: skip
+            bad = error > self.stick.allowed(size, scratch) if differs is None else differs
+            finite = None
+            if special is not None:
+                finite, apart = special
                 actual, golden = np.where(finite, actual, 0.0), np.where(finite, golden, 0.0)
-                self.special += int(np.count_nonzero(special))
-                total = float(error.sum())
+                self.special += int(np.count_nonzero(apart))
+                bad = bad | apart if differs is None else differs
             self.count += error.size
             self.finite += error.size if finite is None else int(np.count_nonzero(finite))
-            if differs is None:
-                bad = error > self.tolerance.allowed(size, scratch)
-                bad = bad if special is None else bad | special
-            else:
-                bad = differs
             self._note(start, bad)
             self._measure(error, size, scratch, finite)
             for name, value in (
-                ("error", total), ("square", _dot(error, error)), ("size", size.sum()),
+                ("error", error.sum()), ("square", _dot(error, error)), ("size", size.sum()),
                 ("golden", _dot(golden, golden)), ("actual", _dot(actual, actual)), ("dot", _dot(actual, golden)),
             ):  # fmt: skip
                 self.sums[name] += float(value)  # a sum that overflows is infinite, and says so
@@ -335,11 +320,11 @@ class Tally:
         worst = float(error.max(initial=0))
         self.largest = max(self.largest, worst)
         ulp = error
-        if self.dtype.kind == "floating":
-            ulp = np.divide(error, spacing(size, self.dtype, scratch), out=scratch)
+        if self.stick.dtype.kind == "floating":
+            ulp = np.divide(error, spacing(size, self.stick.dtype, scratch), out=scratch)
         self.largest_ulp = max(self.largest_ulp, float(ulp.max(initial=0)))
-        if worst > self.limit:
-            self.beyond += int(np.count_nonzero((error > self.limit) & (ulp > 32)))
+        if worst > self.stick.limit:
+            self.beyond += int(np.count_nonzero((error > self.stick.limit) & (ulp > 32)))
         self._count_ulps(ulp if finite is None else ulp[finite])
         known = np.divide(error, np.add(size, _FLOOR, out=scratch), out=scratch)
         self.sums["mere"] += float(known.sum())
@@ -414,22 +399,23 @@ def _ratio(one: float, other: float) -> float:
     return one / other
 
 
-def faults(tally: Tally, rules: Rules, limits: Limits) -> Iterator[str]:
+def faults(tally: Tally, rules: Rules) -> Iterator[str]:
     """What one standard finds fault with, but for cross_check's ratios."""
-    figures, standard, tolerance = tally.figures(), rules.standard, tally.tolerance
-    if tally.special and not tolerance.exact:
+    figures, standard, stick = tally.figures(), rules.standard, tally.stick
+    limits = limits_of(stick.dtype)
+    if tally.special and not stick.exact:
         yield f"NaN or an infinity stands on one side alone at {tally.special} elements"
-    if tolerance.exact:
+    if stick.exact:
         if tally.bad:
             yield f"{tally.bad} of {tally.count} elements have other bytes"
         return
-    within = f"within rtol {tolerance.rtol:.4g}, atol {tolerance.atol:.4g}"
+    within = f"within rtol {stick.rtol:.4g}, atol {stick.atol:.4g}"
     if standard == "mixed":
         share = 1 - _chosen(rules.ptol, 0.01)
         if figures["matched"] < share:
             yield f"{figures['matched']:.6g} of the elements are {within}; at least {share:g} must be"
         if tally.beyond:
-            yield f"{tally.beyond} elements are off by more than {tally.limit:g} and by more than 32 ULP"
+            yield f"{tally.beyond} elements are off by more than {stick.limit:g} and by more than 32 ULP"
     elif standard == "close":
         share = _chosen(rules.ptol, limits.close)
         if tally.bad > share * tally.count:
@@ -481,14 +467,14 @@ class _LargeAndSmall:
     def of(cls, line: Array, golden: Array, limits: Limits, overflow: float) -> _LargeAndSmall:
         errors = cls()
         for _, (one, other) in blocks(line, golden):
-            error, size, finite, _ = errors_of(one, other, overflow)
-            large = finite & (size >= limits.small)
+            error, size, _ = errors_of(one, other, overflow)
+            large = size >= limits.small
             relative = error[large] / size[large]
             errors.worst = max(errors.worst, float(relative.max(initial=0)))
             errors.relative += float(relative.sum())
             errors.square += float(np.square(error[large]).sum())
             errors.large += relative.size
-            errors.counted += int((error[finite & ~large] > limits.small_atol).sum())
+            errors.counted += int((error[~large] > limits.small_atol).sum())
         return errors
 
     def errors(self) -> tuple[float, float, float]:

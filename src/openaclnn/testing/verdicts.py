@@ -22,13 +22,11 @@ from openaclnn.testing.figures import (
     Computed,
     Rules,
     Tally,
-    Tolerance,
     Yardstick,
     cross_check,
     errors_of,
     faults,
     flat,
-    limits_of,
     overflow_from,
     precision,
     spacing,
@@ -176,12 +174,11 @@ def judge(
     if actual.shape != golden.shape:
         text = f"the output has shape {actual.shape}, the golden values have {golden.shape}"
         return Comparison(rules.standard, judged_type.name, actual.shape, False, (text,), **about)
-    limits, stick = limits_of(judged_type), Yardstick.of(rules, judged_type)
-    limit = limits.limit if rules.limit is None else rules.limit
+    stick = Yardstick.of(rules, judged_type)
     lines = flat(actual), flat(golden)
 
     def tallied(stretch: slice) -> Tally:
-        tally = Tally(stick.dtype, stick.tolerance, limit, kept)
+        tally = Tally(stick, kept)
         one, other = (line[stretch] for line in lines)
         for start, out, expected, differs in stick.blocks(one, other):
             tally.add(stretch.start + start, out, expected, differs)
@@ -192,9 +189,9 @@ def judge(
     )
     for other in others:  # in their order, so that threads do not matter
         tally.join(other)
-    reasons = list(faults(tally, rules, limits))
+    reasons = list(faults(tally, rules))
     figures = tally.figures()
-    if rules.standard == "cross_check" and not stick.tolerance.exact:
+    if rules.standard == "cross_check" and not stick.exact:
         if third is None:
             raise ValueError("cross_check needs the output of a third party")
         peer = _array(third)
@@ -234,7 +231,8 @@ def _bad_elements(tally: Tally, lines: tuple[Array, Array], actual: Array) -> It
     for place in tally.places:
         one, other = (float(line[place : place + 1][0]) for line in lines)
         error = abs(one - other)
-        unit = spacing(np.array(other), tally.dtype) if tally.dtype.kind == "floating" else 1.0
+        dtype = tally.stick.dtype
+        unit = spacing(np.array(other), dtype) if dtype.kind == "floating" else 1.0
         position = tuple(int(index) for index in np.unravel_index(place, shape))
         yield BadElement(position, one, other, error, error / float(unit))
 
@@ -272,8 +270,8 @@ def errors_at(
     step = max(-(-flat(actual).size // points), 1)
     stick, lines = yardstick_of(comparison, rules), (flat(actual)[::step], flat(golden)[::step])
     seen = []
-    for _, error, size, finite, bad in _judged(stick, *lines):
-        shown = finite & (size > 0) & (error > 0)
+    for _, error, size, bad in _judged(stick, *lines):
+        shown = (size > 0) & (error > 0)
         seen.append((size[shown], error[shown], bad[shown]))
     return _Errors(*(np.concatenate(each) for each in zip(*seen, strict=True)))
 
@@ -288,7 +286,7 @@ def map_of(comparison: Comparison, actual: Array, golden: Array, rules: Rules, c
     rows = -(-actual.size // columns)
     high, wide = min(rows, cells), min(columns, cells)
     bad, all_ = np.zeros(high * wide), np.zeros(high * wide)
-    for start, error, _, _, wrong in _judged(stick, actual, golden):
+    for start, error, _, wrong in _judged(stick, actual, golden):
         row, column = np.divmod(np.arange(start, start + error.size), columns)
         cell = row * high // rows * wide + column * wide // columns
         bad += np.bincount(cell, wrong, high * wide)
@@ -299,13 +297,14 @@ def map_of(comparison: Comparison, actual: Array, golden: Array, rules: Rules, c
 
 def _judged(
     stick: Yardstick, actual: Array, golden: Array
-) -> Iterator[tuple[int, Array, Array, Array, Array]]:
-    """Blocks as the verdict sees them: start, errors, sizes, which are finite, which are bad."""
+) -> Iterator[tuple[int, Array, Array, Array]]:
+    """Blocks as the verdict sees them: start, errors, sizes, which are bad."""
     overflow = overflow_from(stick.dtype)
     for start, one, other, differs in stick.blocks(actual, golden):
-        error, size, finite, special = errors_of(one, other, overflow)
-        off = special | (error > stick.tolerance.allowed(size))
-        yield start, error, size, finite, off if differs is None else differs
+        error, size, special = errors_of(one, other, overflow)
+        bad = error > stick.allowed(size)
+        bad = bad if special is None else bad | special[1]
+        yield start, error, size, bad if differs is None else differs
 
 
 _POINTS = 20_000
@@ -329,7 +328,7 @@ def draw_picture(
     left, middle, right = figure.subplots(1, 3)
     if actual.shape == golden.shape and actual.size:
         pair = (comparison, actual, golden, rules)
-        _errors(left, errors_at(*pair, _POINTS), yardstick_of(comparison, rules).tolerance)
+        _errors(left, errors_at(*pair, _POINTS), yardstick_of(comparison, rules))
         _histogram(middle, comparison)
         _map(right, figure, map_of(*pair, _CELLS), len(actual.shape))
     else:
@@ -343,7 +342,7 @@ def draw_picture(
         raise ValueError(f"{path}: {str(error).partition(chr(10))[0]}") from error
 
 
-def _errors(axes: Any, errors: _Errors, tolerance: Tolerance) -> None:
+def _errors(axes: Any, errors: _Errors, stick: Yardstick) -> None:
     """Some elements, and the line between good and bad."""
     size, error, bad = errors.size, errors.error, errors.bad
     axes.set(xscale="log", yscale="log", xlabel="|golden|", ylabel="|output - golden|")
@@ -356,8 +355,8 @@ def _errors(axes: Any, errors: _Errors, tolerance: Tolerance) -> None:
             low, high = low / 10, high * 10
             axes.set_xlim(low, high)
         ends = np.geomspace(low, high, 64)
-        if not tolerance.exact:
-            axes.plot(ends, tolerance.allowed(ends), "-", color="#57606a", lw=1, label="allowed")
+        if not stick.exact:
+            axes.plot(ends, stick.allowed(ends), "-", color="#57606a", lw=1, label="allowed")
         axes.legend(fontsize=8)
     else:
         axes.text(0.5, 0.5, "no error at all", ha="center", transform=axes.transAxes)
