@@ -13,8 +13,6 @@ from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-import numpy as np
-
 from openaclnn.core.dtypes import DType
 from openaclnn.core.plan import Operand, Plan
 from openaclnn.engines.cpu.classes import totals
@@ -29,7 +27,7 @@ from openaclnn.engines.cpu.classes.parameters import (
     places,
 )
 from openaclnn.engines.cpu.launching import pool
-from openaclnn.engines.cpu.launching.launcher import ROOM as ROOM_OF_BOTH, TINY, Launch
+from openaclnn.engines.cpu.launching.launcher import TINY, Launch
 from openaclnn.engines.cpu.registry import Runner, SizedRunner
 from openaclnn.engines.machine.builtins import publish, python
 from openaclnn.engines.machine.callers import (
@@ -188,7 +186,7 @@ class ClassKernel:
         problem = Problem(_Ints(words), self.slots, plan=plan)
         launches = self.cut(problem)
         problem.put(**self.called(plan, launches.variant))
-        return _runner_of(words, launches, self.kernels(plan, launches.variant), len(plan.operands))
+        return _PlanBlock(words, launches, self.kernels(plan, launches.variant)).runner()
 
     def dynamic_shapes(self, plan: Plan) -> SizedRunner | None:
         """What runs row-major operands of any size."""
@@ -259,36 +257,12 @@ class ClassKernel:
     """Operands that have classes and positions."""
 
 
-def _runner_of(words: array[int], launches: Launches, kernels: Kernels, operands: int) -> Runner:
-    """What runs the launches of one problem, with its parameters."""
-    _, pieces, grain, sum_blocks, spans, left = launches
-    write, sums, clear, finish = kernels
-    block = words.buffer_info()[0]
-    if not (sum_blocks or spans or left):
-        return pool.bind(write, pieces, grain, block, 0, keep=words)
-    if left and not sum_blocks and pieces <= grain and left <= 8 * ROOM_OF_BOTH:
-        brief = pieces * TINY <= grain
-        return pool.bind_both(write, pieces, finish, block, operands, brief, words)
-
-    def run(addresses: Sequence[int], stream: int = 0, keep: Any = words) -> int:
-        scratch = np.empty(max(sum_blocks * totals.STRIDE, left) // 8)
-        place = scratch.ctypes.data if scratch.size else 0
-        if sum_blocks:
-            pool.launch(sums, sum_blocks, totals.GRAIN, block, place, *addresses)
-        if spans:
-            pool.launch(clear, spans, 1, block, place, *addresses)
-        status = pool.launch(write, pieces, grain, block, place, *addresses)
-        if left:
-            pool.launch(finish, 1, 1, block, place, *addresses)
-        return status
-
-    return run
-
-
-# The control block of a builtin, behind what calls it: the pool's, its template, the variant that a call lacked, then the kernels, 0 until they are compiled.
+# The control block of a builtin, behind what calls it: the pool's, its template, the variant that a call lacked, then the kernels, 0 until they are compiled. That of one plan has its
+# parameters in the template's place, and behind its only variant how many there are of each launch.
 CONTROL, TEMPLATE, CLASS_AXIS, LACKED, SUMS, CLEAR, FINISH, VARIANTS = range(
     CALL_HEADER, CALL_HEADER + 8
 )
+COUNTS = VARIANTS + 1
 MAX_VARIANTS = 4
 ROOM = 256  # bytes of scratch memory in the frame, which no call has to allocate
 OPERANDS = VARIANTS + MAX_VARIANTS  # of any strides: the first of each one's slots, and its itemsize  # fmt: skip
@@ -380,6 +354,73 @@ class _Block(CallBlock):
         publish(self.address + 8 * (VARIANTS + variant), write)
 
 
+class _PlanBlock(CallBlock):
+    """The control block of the launches of one plan."""
+
+    def __init__(self, words: array[int], launches: Launches, kernels: Kernels) -> None:
+        counts = launches[1:]
+        super().__init__(COUNTS + len(counts), takes=0)
+        write, *others = kernels
+        known = pool.control_address(), words.buffer_info()[0], 0, 0, *others, write, *counts
+        self._block[CONTROL:] = array("q", known)
+        self._held.append(words)
+
+    def runner(self) -> Runner:
+        def fallback(addresses: Sequence[int], stream: int = 0) -> int:
+            """What runs until there are workers."""
+            pool.ensure_started()
+            return run(tuple(addresses), stream)
+
+        run = self.callable("classes.plan", emit_plan, fallback)
+        return run
+
+
+def emit_plan(code: Code, arguments: Sequence[Value]) -> None:
+    """The launches of a plan, of a call's addresses."""
+    call = CallWords(code, arguments)
+    state, many = call.block, len(Launches._fields) - 1
+    launches = Launches(0, *(state.read(COUNTS + place) for place in range(many)))
+    _launch(code, call, state.read(TEMPLATE), state.read(VARIANTS), launches)
+    code.leave(code.integer(NOT_READY))
+
+
+def _launch(
+    code: Code, call: CallWords, parameters: Value, write: Value, launches: Launches
+) -> None:
+    """Make all launches, in order, and leave with the status word, if the workers run."""
+    state = call.block
+    _, pieces, grain, sum_blocks, spans, left = launches
+    launch = Launch(code, code.slots(state.read(CONTROL)), call.locked != 0)
+    launch.arguments.write(0, parameters)
+    launch.arguments.write(1, 0)
+    with code.loop(0, call.operands) as place:
+        launch.arguments.write(place + 2, call.addresses.read(place))
+    with code.when(launch.ready(pieces, grain)):
+        scratch = code.variable(0)
+        size = most(left, sum_blocks * totals.STRIDE)
+        with code.when(size > 0):
+            launch.arguments.write(1, code.frame("i64", ROOM // 8).address())
+        with code.when(size > ROOM):
+            scratch.set(python(code, "PyMem_RawMalloc", "i64", size))
+            launch.arguments.write(1, scratch.get())
+            with code.when((scratch.get() == 0) & (left > 0), likely=False):
+                with code.when(call.locked == 0):
+                    code.leave(code.integer(NOT_READY))
+                python(code, "PyErr_NoMemory", "i64")
+                code.leave(code.integer(RAISED))
+        # Without memory each piece sums for itself.
+        with code.when((sum_blocks > 0) & (launch.arguments.read(1) != 0)):
+            launch.execute(state.read(SUMS), sum_blocks, code.integer(totals.GRAIN))
+        with code.when(spans > 0):
+            launch.execute(state.read(CLEAR), spans, code.integer(1))
+        status = launch.execute(write, pieces, grain)
+        with code.when(left > 0):
+            launch.execute(state.read(FINISH), code.integer(1), code.integer(TINY))
+        with code.when(scratch.get() != 0):
+            python(code, "PyMem_RawFree", None, scratch.get())
+        code.leave(status)
+
+
 class _BuiltinCode:
     """Writes what the builtin of a kernel runs."""
 
@@ -406,7 +447,7 @@ class _BuiltinCode:
     def _run(self, code: Code, call: CallWords) -> None:
         """Run the launches and leave with the status word, if all that they take is there."""
         kernel, state = self.kernel, call.block
-        control, count = code.slots(state.read(CONTROL)), len(kernel.slots)
+        count = len(kernel.slots)
         block = code.frame("i64", count)
         code.move(state.read(TEMPLATE), block.address(), code.integer(8 * count))
         if self.strided:
@@ -423,17 +464,12 @@ class _BuiltinCode:
                     word = (number if factor == 1 else number * factor).bits_as("i64")
                 problem[slot] = word
         launches = Launches(*map(code.as_integer, kernel.cut(problem)))
-        launch = Launch(code, control, call.locked != 0)
-        launch.arguments.write(0, block.address())
-        launch.arguments.write(1, 0)
-        with code.loop(0, call.operands) as place:
-            launch.arguments.write(place + 2, call.addresses.read(place))
         # What the kernel takes besides was written before it.
         write = code.read_shared(state, launches.variant + VARIANTS)
         with code.when(write == 0, likely=False):
             state.write(LACKED, launches.variant)
-        with code.when((write != 0) & launch.ready(launches.pieces, launches.grain)):
-            code.leave(self._launch(code, call, launch, write, launches))
+        with code.when(write != 0):
+            _launch(code, call, block.address(), write, launches)
 
     def _shape(self, code: Code, call: CallWords) -> tuple[Number, ...]:
         """Images, classes, pixels; of rows, one pixel."""
@@ -448,36 +484,6 @@ class _BuiltinCode:
             return size.get()
 
         return product(0, classes), call.shape.read(classes), product(classes + 1, call.axes)
-
-    def _launch(
-        self, code: Code, call: CallWords, launch: Launch, write: Value, launches: Launches
-    ) -> Value:
-        """All launches, in order; the status word."""
-        state = call.block
-        _, pieces, grain, sum_blocks, spans, left = launches
-        scratch = code.variable(0)
-        size = most(left, sum_blocks * totals.STRIDE)
-        with code.when(size > 0):
-            launch.arguments.write(1, code.frame("i64", ROOM // 8).address())
-        with code.when(size > ROOM):
-            scratch.set(python(code, "PyMem_RawMalloc", "i64", size))
-            launch.arguments.write(1, scratch.get())
-            with code.when((scratch.get() == 0) & (left > 0), likely=False):
-                with code.when(call.locked == 0):
-                    code.leave(code.integer(NOT_READY))
-                python(code, "PyErr_NoMemory", "i64")
-                code.leave(code.integer(RAISED))
-        # Without memory each piece sums for itself.
-        with code.when((sum_blocks > 0) & (launch.arguments.read(1) != 0)):
-            launch.execute(state.read(SUMS), sum_blocks, code.integer(totals.GRAIN))
-        with code.when(spans > 0):
-            launch.execute(state.read(CLEAR), spans, code.integer(1))
-        status = launch.execute(write, pieces, grain)
-        with code.when(left > 0):
-            launch.execute(state.read(FINISH), code.integer(1), code.integer(TINY))
-        with code.when(scratch.get() != 0):
-            python(code, "PyMem_RawFree", None, scratch.get())
-        return status
 
 
 def _place_strided(code: Code, problem: Problem, call: CallWords, block: Array) -> None:

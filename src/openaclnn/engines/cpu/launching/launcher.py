@@ -21,10 +21,6 @@ from openaclnn.engines.machine.values import Value
 TINY = 64  # count <= grain / TINY is a tiny call
 BRIEF = 512  # elements, of a call that has one unit
 
-ROOM = 512  # FLOAT64s of scratch memory in a kernel that runs two
-# What comes before the addresses there.
-FIRST, COUNT, SECOND, ADDRESSES, PARAMETERS = range(5)
-
 
 def emit_entry(code: Code, control: Array, passed: Array, number: Value) -> None:
     """The builtin `launch(kernel, count, grain, *arguments)`."""
@@ -103,27 +99,6 @@ class Launch:
         """Run a kernel and return its status word."""
         status = self.execute(kernel, count, grain)
         self.code.leave(python(self.code, "PyLong_FromLongLong", "i64", status))
-
-
-def emit_both(code: Code, arguments: Sequence[Value]) -> None:
-    """A kernel that runs two of a class kernel's, the second on what the first left in scratch memory: for calls so small that launches, and
-    room for a few numbers, would take longer than they do."""
-    block = code.slots(arguments[0])
-    arguments_of_both = block.at(at.FIRST_ARGUMENT)
-    first, count, second, operands, parameters = (
-        arguments_of_both.read(place) for place in range(PARAMETERS + 1)
-    )
-    passed = code.frame("i64", at.FIRST_ARGUMENT + at.MAX_ARGUMENTS)
-    passed.write(at.STATUS, 0)
-    for place, word in enumerate((parameters, code.buffer("f64", ROOM)), at.FIRST_ARGUMENT):
-        passed.write(place, word)
-    with code.loop(0, operands) as index:
-        passed.write(
-            index + (at.FIRST_ARGUMENT + 2), arguments_of_both.read(index + (PARAMETERS + 1))
-        )
-    code.call(first, None, passed, 0, count)
-    code.call(second, None, passed, 0, 1)
-    block.write(at.STATUS, passed.read(at.STATUS))
 
 
 WORKER = signature("i64", "i64")

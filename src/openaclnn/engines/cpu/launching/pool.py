@@ -30,10 +30,8 @@ from openaclnn.engines import threads
 from openaclnn.engines.cpu.launching import control as at
 from openaclnn.engines.cpu.launching.launcher import (
     MEMBER,
-    TINY,
     WORKER,
     BoundBlock,
-    emit_both,
     emit_entry,
     emit_member,
     emit_worker,
@@ -228,14 +226,3 @@ def bind(
         return entry(kernel, count, grain, *constants, *addresses)
 
     return BoundBlock(_CONTROL_AT, kernel, count, grain, constants, keep).function(run)
-
-
-def bind_both(
-    first: int, count: int, second: int, block: int, operands: int, tiny: bool, keep: Any
-) -> Callable[[Sequence[int], int], int]:
-    """What runs `first` over [0, count), then `second`, of a class kernel's arguments: its parameter block, scratch memory
-    and so many operands. `tiny`: both keep the interpreter's lock.
-    """
-    both = cache.compiled("in_turn.both", emit_both)
-    grain = TINY if tiny else 1
-    return bind(both, 1, grain, first, count, second, operands, block, keep=keep)
