@@ -686,6 +686,19 @@ def test_batches_of_gradients(name: str) -> None:
         torch.testing.assert_close(got, expected)
 
 
+def test_bytes_are_class_indices_of_rows_alone() -> None:
+    for shape, pixels in (((3,), ()), ((2, 3), (2,)), ((2, 3, 4), (2, 4)), ((2, 3, 4, 5), (2, 4, 5))):  # fmt: skip
+        x, target = torch.randn(shape), torch.ones(pixels, dtype=torch.uint8)
+        for _, name in itertools.product(range(2), ("nll_loss", "cross_entropy")):
+            if len(shape) < 3:
+                expected = getattr(theirs, name)(x, target)
+                torch.testing.assert_close(getattr(functional, name)(x, target), expected)
+                continue
+            for module in (theirs, functional):
+                with pytest.raises(RuntimeError, match="expected scalar type Long but found Byte"):
+                    getattr(module, name)(x, target)
+
+
 def test_what_is_written_over_is_no_view_of_a_parameter() -> None:
     weight = torch.nn.Parameter(torch.full((4, 10), -1.0))
     with pytest.raises(RuntimeError, match="leaf that requires grad"):

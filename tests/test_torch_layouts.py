@@ -81,6 +81,20 @@ def test_gradients_lie_like_pytorchs() -> None:
         assert_like(gradients[1], gradients[0])
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_gradients_of_images_against_shares_of_classes(dtype: Any) -> None:
+    for shape, weighted in itertools.product(SHAPES, (False, True)):
+        share = torch.rand(shape).to(dtype)
+        weight = torch.rand(shape[min(1, len(shape) - 1)]).to(dtype) if weighted else None
+        for x in laid(shape):
+            logits = x.to(dtype).detach().requires_grad_()
+            expected, own = (
+                torch.autograd.grad(one(logits, share, weight), logits)[0]
+                for one in (theirs.cross_entropy, functional.cross_entropy)
+            )
+            assert_like(own, expected)
+
+
 def test_a_model_in_channels_last_memory() -> None:
     torch.manual_seed(0)
     model = torch.nn.Sequential(

@@ -683,6 +683,8 @@ def test_errors_of_pytorchs_kernels_are_its_own() -> None:
         lambda: theirs.nll_loss(target[:, None], target * 0),
         lambda: theirs.nll_loss(x > 0, target.to(torch.uint8)),
         lambda: theirs.nll_loss(x, target),
+        lambda: theirs.nll_loss(x.view(2, 5, 2), target.view(2, 2).byte()),
+        lambda: theirs.cross_entropy(x.view(1, 5, 2, 2), target.view(1, 2, 2).byte()),
         lambda: theirs.smooth_l1_loss(x.long(), x.long()),
         lambda: torch.ops.aten.smooth_l1_loss(x, x[:, :3], 1, 1.0),
         lambda: torch.ops.aten.nll_loss_backward(x, x, target, None, 1, -100, x),

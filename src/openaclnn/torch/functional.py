@@ -327,7 +327,7 @@ def _by_kernels(
         logits, rows = input.unsqueeze(0), target.unsqueeze(0)
     elif rank > 2:
         logits, rows = _images(input, target)
-    if rows.dtype is torch.uint8:
+    if rows.dtype is _UINT8:
         rows = rows.long()
     try:
         if needs_dispatcher():
@@ -365,21 +365,25 @@ def _images(input: torch.Tensor, target: torch.Tensor) -> tuple[torch.Tensor, to
     return input.flatten(2), target.flatten(1)
 
 
-_INT64 = torch.int64
-INDICES = frozenset((_INT64, torch.uint8))
+_INT64, _UINT8 = torch.int64, torch.uint8
+
+
+def are_indices(target: Any) -> bool:
+    """Whether PyTorch takes class indices of this dtype: bytes for rows alone."""
+    dtype = target.dtype
+    return dtype is _INT64 or (dtype is _UINT8 and target.dim() < 2)
 
 
 def _are_torchs(target: Any, weight: Any) -> bool:
     """Whether PyTorch takes these, as tensors that the fast path took: class indices of its dtypes, and weights that do not learn."""
-    dtype = target.dtype
-    return (dtype is _INT64 or dtype in INDICES) and (weight is None or not weight.requires_grad)
+    return are_indices(target) and (weight is None or not weight.requires_grad)
 
 
 def _fits(input: Any, target: Any, weight: Any, reduction: str) -> bool:
     """Whether the kernels take these shapes and dtypes; PyTorch has the others, or words for them."""
     if not (is_ours(input) and is_memory(target) and (weight is None or is_memory(weight))):
         return False
-    if not (target.dtype in INDICES and target.device == input.device):
+    if not (are_indices(target) and target.device == input.device):
         return False
     shape = input.shape
     rank = len(shape)

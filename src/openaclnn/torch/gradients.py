@@ -15,7 +15,7 @@ from openaclnn.core.declare import Gradient, Operator
 from openaclnn.core.interface import python_name
 from openaclnn.operators import find_operator, registry
 from openaclnn.torch.expressions import WIDE, expression
-from openaclnn.torch.kernels import KERNELS, OF_ROWS, Kernel
+from openaclnn.torch.kernels import KERNELS, OF_ROWS, PLAIN, Kernel, disturbed
 from openaclnn.torch.private import Function, transformed, tuned
 
 
@@ -268,6 +268,7 @@ def _of_rows(forward: Operator, backward: Operator) -> type[Formula]:
     inputs, outputs = len(kernel.tensors), len(forward.outputs)
     differentiable = len(gradient_kernel.tensors) - inputs - outputs
     options = len(kernel.parameters) - inputs
+    behind_rows = "soft_cross_entropy" in forward.python_name
 
     @quick
     class Rows(Formula):
@@ -296,9 +297,21 @@ def _of_rows(forward: Operator, backward: Operator) -> type[Formula]:
                 return by_input, *nothing
             # Those of a sum are one number for all rows: as rows of their own, kernels have them side by side.
             every = [torch.zeros_like(result) if by is None else by.contiguous() for result, by in zip(saved[inputs:], by_results, strict=False)]  # fmt: skip
-            return gradient_kernel.gradient(*every, *saved, *ctx.options), *nothing
+            arguments = *every, *saved, *ctx.options
+            place = _place_of_classes(saved[0]) if behind_rows and not disturbed() else None
+            if place is not None:
+                return gradient_kernel.into(place, *arguments), *nothing
+            return gradient_kernel.gradient(*arguments), *nothing
 
     return Rows
+
+
+def _place_of_classes(rows: Any) -> Any:
+    """Memory for the gradient of images whose classes were moved behind their pixels, which lies as PyTorch's: row-major before that was done;
+    None where there are no pixels, or nothing that is plain memory."""
+    if rows.dim() < 3 or rows.is_meta or type(rows) not in PLAIN or rows.is_neg():
+        return None
+    return torch.empty_like(rows.movedim(-1, 1), memory_format=torch.contiguous_format).movedim(1, -1)  # fmt: skip
 
 
 _OF_CLASSES = {

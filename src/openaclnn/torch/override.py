@@ -27,7 +27,7 @@ from openaclnn.torch import functional
 from openaclnn.torch.dispatch import FUNCTIONS, Count, Served, has_axis
 from openaclnn.torch.elementwise import quick_l1
 from openaclnn.torch.functional import (
-    INDICES,
+    are_indices,
     cross_entropy_by_kernels,
     kept_ones,
     l1_loss,
@@ -233,7 +233,7 @@ class Override:
         weight = kinds.find(WEIGHT)
         if weight >= 0:
             x, target, factors = arguments[weight - 2 : weight + 1]
-            if target.dtype not in INDICES:
+            if not are_indices(target):
                 return f"targets of {target.dtype}"
             if factors is not None and factors.dtype is not x.dtype:
                 return "tensors of several dtypes"
