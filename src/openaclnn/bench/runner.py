@@ -51,6 +51,7 @@ from openaclnn.core.results import usable_cores, usable_memory
 from openaclnn.engines.dispatch import objections
 from openaclnn.engines.threads import described
 from openaclnn.operators import FAMILIES, registry
+from openaclnn.testing.drawing import ranks_of
 
 FIRST_CALL, EMPTY = "first-call", ", empty cache"
 _PROBES = {"elementwise": (16, 16), "rows": (16, 16), "pixels": (2, 8, 4, 4)}
@@ -75,7 +76,8 @@ def speed_cases(
             default = FLOATS if regime.all_dtypes and not quick else (FLOAT,)
             factory = _into_memory if headline else build_contenders
             for variant in names if regime.all_variants and not quick else names[:1]:
-                served = _of_axes(operator, regime) and _takes(operator, variant, regime.layout)
+                served = len(regime.shape) in ranks_of(operator)
+                served = served and _takes(operator, variant, regime.layout)
                 for dtype in taken(operator, dtypes or default) if served else ():
                     yield speed_case(operator, variant, dtype, regime, factory)
 
@@ -116,12 +118,6 @@ def _into_memory(*problem: Any, **options: Any) -> list[Contender]:
     """Ours only into memory that is there."""
     every = build_contenders(*problem, **options)
     return [each for each in every if each.writes_out or not each.ours]
-
-
-def _of_axes(operator: Operator, regime: Regime) -> bool:
-    """Whether the operator takes so many axes: of rows there are images where its axis may be any."""
-    rows = operator.workloads.PATTERN == "rows" and len(regime.shape) > 2
-    return not rows or any(parameter.axis for parameter in operator.parameters)
 
 
 @cache

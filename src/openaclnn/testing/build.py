@@ -11,6 +11,7 @@ import math
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -44,13 +45,25 @@ _CANARY = b"\xa5"
 
 @dataclass
 class Built:
-    """A sound case with its data: arguments in C order, those of the plain call, and the outputs to be written."""
+    """A sound case with its data: the arguments of the plain call, and the outputs to be written."""
 
     operator: Operator
     plan: Plan
-    values: list[Any]  # tensors as descriptors of the arrays
     arguments: dict[str, Any]  # by Python name, without what is only written
     outputs: dict[str, Array]  # by C name; what is written in place is an argument too
+    formats: Mapping[str, int] = field(default_factory=dict)  # by C name, where a case says them
+
+    @cached_property
+    def values(self) -> list[Any]:
+        """The arguments in C order, tensors as descriptors of the arrays."""
+        values = []
+        for parameter in self.operator.parameters:
+            value = self.outputs.get(parameter.name, self.arguments.get(parameter.python_name))
+            if parameter.is_tensor and value is not None:
+                value = Tensor.from_numpy(np.asarray(value))
+                value.format = self.formats.get(parameter.name, value.format)
+            values.append(value)
+        return values
 
     @property
     def counted(self) -> dict[str, Any]:
@@ -90,18 +103,10 @@ def build(case: Case, seed: int, product: Product) -> Built:
     numbers, plan, specs = _chosen(operator, case, seed, product)
     arrays = {p.name: _tensor(case, p, seed, plan) for p in operator.parameters if p.is_read}
     arguments = {operator[name].python_name: value for name, value in (arrays | numbers).items()}
-    arrays |= {p.name: specs[p.name].view(_CANARY) for p in operator.outputs if not p.in_place}
-    values: list[Any] = []
-    for parameter in operator.parameters:
-        value = arrays[parameter.name] if parameter.is_tensor else numbers[parameter.name]
-        if parameter.is_tensor and value is not None:
-            spec = specs.get(parameter.name) or case.tensors[parameter.name]
-            assert spec is not None
-            value = Tensor.from_numpy(value)
-            value.format = spec.format
-        values.append(value)
-    outputs = {p.name: array for p in operator.outputs if (array := arrays[p.name]) is not None}
-    return Built(operator, plan, values, arguments, outputs)
+    written = {p.name: arrays[p.name] if p.in_place else specs[p.name].view(_CANARY) for p in operator.outputs}  # fmt: skip
+    outputs = {name: array for name, array in written.items() if array is not None}
+    formats = {name: spec.format for name, spec in {**case.tensors, **specs}.items() if spec is not None}  # fmt: skip
+    return Built(operator, plan, arguments, outputs, formats)
 
 
 def _chosen(
@@ -266,13 +271,7 @@ def call_of(operator: Operator, plain: Mapping[str, Any], product: Product) -> B
     }
     if operator.output.in_place:
         outputs = {operator.output.name: arguments[operator.output.python_name]}
-    values = []
-    for parameter in operator.parameters:
-        value = outputs.get(parameter.name, arguments.get(parameter.python_name))
-        if parameter.is_tensor and value is not None:
-            value = Tensor.from_numpy(np.asarray(value))
-        values.append(value)
-    return Built(operator, sound.plan, values, arguments, outputs)
+    return Built(operator, sound.plan, arguments, outputs)
 
 
 @dataclass(frozen=True)
