@@ -213,7 +213,7 @@ def test_overlap_where_strides_are_part_of_the_kind(convert: Any, slow_paths: li
             )
             assert (status, "partial overlap" in message) == (wanted, wanted != 0)
             np.testing.assert_array_equal(out, expected)
-    assert len(slow_paths) == 1
+    assert len(slow_paths) == 2  # what interleaves is a kind of its own
 
 
 IN_C = {"none": b"none", "tanh": b"tanh"}

@@ -20,6 +20,7 @@ from openaclnn.core.call import UNFIT, Call, bind_arguments, leave_unbound
 from openaclnn.core.declare import Operator
 from openaclnn.core.forks import undivided
 from openaclnn.core.interop import (
+    HeldStorage,
     as_tensor,
     is_tracked_leaf,
     torch_tensor,
@@ -42,37 +43,55 @@ class Executor:
     """A checked and planned call, with the arguments of phase one in C order: null tensors as None."""
 
     __slots__ = (
-        "__weakref__", "arguments", "checked", "kind", "launch", "operator", "repeatable", "runner", "spent", "turn",
+        "__weakref__", "arguments", "checked", "kind", "launch", "located", "operator", "repeatable", "runner", "spent", "turn",
     )  # fmt: skip
     c_name = "aclOpExecutor"
 
     def __init__(
-        self, operator: Operator, kind: Specialization, launch: Launch, arguments: tuple[Any, ...]
-    ) -> None:
+        self, operator: Operator, kind: Specialization, launch: Launch, arguments: tuple[Any, ...], located: CheckedMemory | None = None
+    ) -> None:  # fmt: skip
         self.operator = operator
         self.kind = kind
         self.launch = launch
         self.runner = launch.runner
-        self.arguments = arguments
-        self.checked: CheckedMemory | None = None  # the memory as it was; `forget` takes it away
+        self.arguments = arguments  # in C order: tensors and numbers, or the caller's arrays
+        self.located = located  # the memory of the caller's arrays, until somebody asks for tensors
+        self.checked = located  # the memory as it was checked; `forget` takes it away
         self.repeatable = False
         self.spent = ""  # why it cannot run any more
         self.turn = True  # deleted by whoever runs it: in one step, as threads may come together
 
+    def described(self) -> tuple[Any, ...]:
+        """The arguments, with arrays as tensors. A tensor of PyTorch's may have got other memory since: the call is over what it had."""
+        if self.located is not None:
+            addresses, owners = self.located
+            held = {id(owner.tensor): owner for owner in owners if type(owner) is HeldStorage}
+            places, passed = self.operator.places, self.arguments
+            views = list(passed)
+            for parameter in self.operator.tensors:
+                place = places[parameter.name]
+                views[place] = None if passed[place] is None else as_tensor(passed[place])
+            for place, address in zip(self.kind.operands, addresses, strict=True):
+                view = views[place]
+                view.base, view.owner = address, held.get(id(passed[place]), view.owner)
+            self.arguments, self.located, self.checked = tuple(views), None, None
+        return self.arguments
+
     @property
     def tensors(self) -> list[Tensor]:
         """The kernel's tensors, outputs last."""
-        return [self.arguments[place] for place in self.kind.operands]
+        arguments = self.described()
+        return [arguments[place] for place in self.kind.operands]
 
     @property
     def inputs(self) -> list[Tensor | None]:
         """The tensors that are read, in C order."""
-        return [self.arguments[place] for place in self.operator.input_places]
+        return [self.described()[place] for place in self.operator.input_places]
 
     @property
     def outputs(self) -> list[Tensor | None]:
         """The tensors that are written, in C order."""
-        return [self.arguments[place] for place in self.operator.output_places]
+        return [self.described()[place] for place in self.operator.output_places]
 
     def repeat(self) -> None:
         """Let it run many times."""
@@ -118,27 +137,32 @@ def phase_one(
     operator: Operator, arguments: tuple[Any, ...], workspace_size: bool, executor: bool
 ) -> Executor:
     """Bind, check and plan; raises AclnnError where the interface returns a status."""
-    arguments, located = _with_views(arguments), None
+    passed, located = arguments, None
     if workspace_size and executor:
         located = locate(operator, arguments)
+        if located is None:
+            arguments = _with_views(arguments)
+            located = locate(operator, arguments)
     if located is None:
-        kind, launch, arguments = planned(operator, arguments, workspace_size, executor)
+        kind, launch, arguments = planned(operator, passed, arguments, workspace_size, executor)
+        checked = None
     else:
-        kind, launch = located
-    found = Executor(operator, kind, launch, arguments)
-    if launch.runner is not None:
+        kind, launch, checked = located
+    found = Executor(operator, kind, launch, arguments, checked)
+    if checked is None and launch.runner is not None:
         _look_early(found)
     return found
 
 
 @undivided
 def planned(
-    operator: Operator, arguments: tuple[Any, ...], workspace_size: bool, executor: bool
-) -> tuple[Specialization, Launch, tuple[Any, ...]]:
-    """Bind, check and plan: what is the same for all calls like this one and what runs it, and the arguments as tensors and plain numbers."""
+    operator: Operator, passed: tuple[Any, ...], arguments: tuple[Any, ...], workspace_size: bool, executor: bool
+) -> tuple[Specialization, Launch, tuple[Any, ...]]:  # fmt: skip
+    """Bind, check and plan: what is the same for all calls like this one and what runs it, and the arguments as tensors and plain numbers. The next call
+    like it is known by what was `passed`, and as arguments with views."""
     if not rounding.is_standard():
         with rounding.standard():
-            return planned(operator, arguments, workspace_size, executor)
+            return planned(operator, passed, arguments, workspace_size, executor)
     call = _bound(operator, arguments, workspace_size, executor)
     operator.verify(call)
     for output in operator.outputs:
@@ -149,7 +173,7 @@ def planned(
     choice = None if plan.empty else choose_engine(plan, device)
     kind = Specialization(operator, plan, device, choice)
     if workspace_size and executor:
-        phase_cache(operator).enter(arguments, kind, choice)
+        phase_cache(operator).enter(passed, arguments, kind, choice)
     return kind, kind.exact, tuple(call.values.values())
 
 

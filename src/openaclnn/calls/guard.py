@@ -98,7 +98,11 @@ def check_storages(
     for owner in owners:
         if type(owner) is HeldStorage and not owner.stays():
             named = zip(operator.parameters, arguments, strict=True)
-            name = next(p.name for p, value in named if getattr(value, "owner", None) is owner)
+            name = next(
+                p.name
+                for p, value in named
+                if value is owner.tensor or getattr(value, "owner", None) is owner
+            )
             raise AclnnError(
                 Status.ACLNN_ERR_PARAM_INVALID, operator.name, name,
                 f"a tensor with the memory {since}", "one whose storage was resized",
@@ -109,9 +113,11 @@ def announce_writes(operator: Interface, arguments: Sequence[Any]) -> None:
     """Phase two writes the outputs: what PyTorch would not let be written is refused, and autograd is told of the rest."""
     written = []  # of PyTorch's
     for place in operator.output_places:
-        owner = getattr(arguments[place], "owner", None)
-        if type(owner) is HeldStorage:
-            written.append((place, owner.tensor))
+        output = arguments[place]
+        if type(output) is Tensor:
+            output = output.owner.tensor if type(output.owner) is HeldStorage else None
+        if output is not None and type(output) is not np.ndarray:
+            written.append((place, output))
     if not written:
         return
     place, expected, got = written[0][0], "", ""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import operator
 import sys
 import threading
+import weakref
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -137,8 +138,10 @@ class CallCache:
         from openaclnn.repeat.code.read_copy_update import Published
 
         control = array("q", bytes(8 * at.CONTROL_SLOTS))
-        control[at.PRODUCT] = id(products.product_variable)
-        control[at.ENGINE] = id(dispatch.engine_variable)
+        for where, held in (
+            (at.PRODUCT, products.product_variable), (at.ENGINE, dispatch.engine_variable), (at.PIN, weakref.ref),
+        ):  # fmt: skip
+            control[where] = id(held)
         control[at.CHOSEN], control[at.CHOSEN_NOWHERE] = (
             products.references_at(),
             products.REFERENCES,

@@ -1,6 +1,6 @@
 """The fast path of two-phase calls: machine code finds a call's entry in a `PhaseCache`, as it does for plain calls, and phase two runs what it found.
 
-It reads descriptors: arrays are viewed as such before. What holds memory between the phases is in `calls/`.
+Arrays are read as they are; descriptors, and arrays beside them, as `Tensor`s. What holds memory between the phases is in `calls/`.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ from typing import Any, NamedTuple
 from openaclnn.core.declare import Operator
 from openaclnn.core.forks import undivided
 from openaclnn.core.interface import Kind
+from openaclnn.core.interop import HeldStorage
 from openaclnn.core.plan import Plan, covered_elements, walks_alike
 from openaclnn.core.tensor import Scalar, Tensor
 from openaclnn.engines.dispatch import Choice, Runner
 from openaclnn.repeat import slots as at
 from openaclnn.repeat.cache import CallCache, nothing_chosen
-from openaclnn.repeat.specialize import Work, entry_of
+from openaclnn.repeat.specialize import Work, entry_of, library_of
 
 Extent = tuple[int, int, int]
 """The bytes that one of a kernel's tensors covers, from its first element on: the lowest, and the one behind the highest; and whether each element is read exactly
@@ -36,11 +37,17 @@ def extents_of(plan: Plan) -> list[Extent]:
 
 
 class Launch(NamedTuple):
-    """What runs a call's kernel (None where there is nothing to do), over how many elements, and the extents: a descriptor may say something else by then."""
+    """What runs a call's kernel (None where there is nothing to do), over how many elements, and the extents, which machine code tells as bytes: a descriptor
+    may say something else by then."""
 
     runner: Runner | None
     size: int
-    extents: Sequence[Any]  # each an `Extent`
+    told: Sequence[Extent] | bytes
+
+    @property
+    def extents(self) -> Sequence[Extent]:
+        told: Any = self.told
+        return list(iter_unpack("3q", told)) if type(told) is bytes else told
 
 
 class Specialization:
@@ -97,20 +104,27 @@ class PhaseCache(CallCache):
         return self.call(*arguments)
 
     @undivided
-    def enter(self, arguments: Sequence[Any], kind: Specialization, choice: Choice | None) -> None:
-        """Let machine code find calls like one of these arguments."""
-        ordered, count = self.ordered(arguments), len(self._arrays)
-        views, options = ordered[:count], ordered[count:]
+    def enter(
+        self, passed: Sequence[Any], viewed: Sequence[Any], kind: Specialization, choice: Choice | None
+    ) -> None:  # fmt: skip
+        """Let machine code find calls like one whose arguments are these, and as they are viewed. Arrays that have an entry, which did not serve them (their memory
+        interleaves, say), are entered as descriptors are, and so are those of which one is empty: it may have no memory."""
+        count, ordered, views = len(self._arrays), self.ordered(passed), self._in_order(viewed)
+        arrays, options, views = ordered[:count], ordered[count:], views[:count]
         if not (self._sayable(options) and nothing_chosen() and _VIEWED.issuperset(map(type, views))):  # fmt: skip
             return
-        library = id(kind.device)
-        made = entry_of(self._parameters, library, views, options, kind.plan, choice, views)
-        if made:
-            entry, work = made
-            # One that is there did not serve the call: its output's elements interleave, say.
-            if all(entry.guards != known.guards for known in self.entries):
-                entry.relies_on = kind, work, entry.relies_on
-                self._enter(entry, library)
+        known = [entry.guards for entry in self.entries]
+        whole = not any(view is not None and view.empty for view in views)
+        for given, library in (arrays, whole and library_of(arrays)), (views, id(kind.device)):
+            made = library and entry_of(
+                self._parameters, library, given, options, kind.plan, choice, views
+            )
+            if made:
+                entry, work = made
+                if entry.guards not in known:
+                    entry.relies_on = kind, library, work, entry.relies_on
+                    self._enter(entry, library)
+                    return
 
 
 _VIEWED = frozenset((Tensor, type(None)))
@@ -121,17 +135,25 @@ def phase_cache(operator: Operator) -> PhaseCache:
     return PhaseCache(operator)
 
 
-def locate(operator: Operator, arguments: Sequence[Any]) -> tuple[Specialization, Launch] | None:
-    """The specialization that machine code finds of a call, and what runs the call."""
+def locate(
+    operator: Operator, arguments: tuple[Any, ...]
+) -> tuple[Specialization, Launch, CheckedMemory | None] | None:
+    """The specialization that machine code finds of a call, what runs the call, and, of arrays, where their memory is."""
     cache = phase_cache(operator)
     located = cache.call(*cache.ordered(arguments))
     if located is NotImplemented:
         return None
-    known, size, shifts, extents, *told = located
-    kind, work, _ = known.relies_on
-    if work.source < 0:
-        return kind, kind.exact
-    return kind, _new(Launch, (_runner(work, shifts, told), size, [*iter_unpack("3q", extents)]))
+    owners, known, size, addresses, shifts, extents, *told = located
+    kind, library, work, _ = known.relies_on
+    launch = kind.exact
+    if work.source >= 0:
+        launch = _new(Launch, (_runner(work, shifts, told), size, extents))
+    if library == at.NUMPY:
+        return kind, launch, (addresses, owners)
+    if library == at.TORCH:
+        held = [_new(HeldStorage, owners[first : first + 4]) for first in range(0, len(owners), 4)]
+        return kind, launch, (addresses, held)
+    return kind, launch, None
 
 
 _new = tuple.__new__  # a third of the time

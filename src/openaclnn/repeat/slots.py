@@ -17,16 +17,16 @@ MAX_ENTRIES = 32  # a training loop has a handful; the oldest makes room
 # The control block: functions of PyTorch's, objects and tables by address, then numbers.
 (
     FROM_PYTHON, CURRENT_STREAM, HAS_MODE, IS_NEGATED, STORAGE, STORAGE_OFFSET, IS_TRACING, MODES, REQUIRES_GRAD, COUNT_WRITE,
-    NDARRAY, TENSOR, PARAMETER, PRODUCT, ENGINE, DESCRIPTOR, SCALAR, ENTRY_LIST,
+    NDARRAY, TENSOR, PARAMETER, PRODUCT, ENGINE, PIN, DESCRIPTOR, SCALAR, ENTRY_LIST,
     ARRAYS, OPTIONS, OUTPUTS, CHOSEN, CHOSEN_NOWHERE, COLLECTS, ORDERED, ATTRIBUTES,
-) = range(26)  # fmt: skip
+) = range(27)  # fmt: skip
 ATTRIBUTE_NAMES = "alive", "bits", "device", "dtype", "format", "given_strides", "shape", "writable"
 CONTROL_SLOTS = ATTRIBUTES + len(ATTRIBUTE_NAMES)
 # ENTRY_LIST: where the address of the list of entries is (`code/read_copy_update.py`).
 # From HAS_MODE to COUNT_WRITE: the objects of `readers.TorchFunctions`.
 # COLLECTS: whether the interpreter collects garbage, whose finalisers are Python code, when an object is made.
 # ORDERED: whether a fresh output is left to the slow path if an input's axes lie in memory in another order than row-major.
-# In phase one alone: DESCRIPTOR and SCALAR, `core.tensor`'s types, and, from ATTRIBUTES on, their attributes' names.
+# In phase one alone: PIN, what makes a weak reference; DESCRIPTOR and SCALAR, `core.tensor`'s types, and, from ATTRIBUTES on, their attributes' names.
 # Of ARRAYS the last are the OUTPUTS.
 
 # What is read of an array: the first six as a DLTensor has them (data, device, axes and dtype, shape, strides,

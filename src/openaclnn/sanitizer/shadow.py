@@ -300,7 +300,7 @@ def work_of(executor: Any) -> Work | None:
     if work is None:
         operator = executor.operator
         try:
-            bound = bind_arguments(operator, executor.arguments, current_product())
+            bound = bind_arguments(operator, executor.described(), current_product())
             plan = operator.plan(bound)
         except AclnnError:  # descriptors that were destroyed, which is told elsewhere
             return None

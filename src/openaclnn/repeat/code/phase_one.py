@@ -1,4 +1,4 @@
-"""Phase one of a two-phase call as a builtin: it recognises the call, and tells what runs it. It reads descriptors, by their attributes."""
+"""Phase one of a two-phase call as a builtin: it recognises the call, and tells what runs it. Beside arrays it reads descriptors, by their attributes."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ EXTENT_SLOTS = 3
 
 
 def emit_phase_one(code: Code, control: Array, arguments: Array, number: Value) -> None:
-    """The builtin `locate(*descriptors, *options)`, which runs nothing.
+    """The builtin `locate(*arrays, *options)`, which runs nothing.
 
-    It gives a tuple: what the entry relies on; how many elements its kernel runs over; how far behind their tensor's begin operands do, where some are halves; what
+    It gives a tuple: what holds the memory of each array, which for NumPy's is a weak reference, for PyTorch's the four of a `HeldStorage`, for descriptors nothing;
+    what the entry relies on; how many elements its kernel runs over; where arrays begin, by operands, unless they are descriptors; how far behind that halves do; what
     `phases.Extent` says of each operand, as bytes; then what a runner takes behind addresses and a stream.
     """
     PhaseOne(code, control, arguments).write(number)
@@ -25,28 +26,35 @@ class PhaseOne(FastPath):
 
     def __init__(self, code: Code, control: Array, arguments: Array) -> None:
         super().__init__(code, control, arguments)
-        self.items, self.prepared = code.frame("i64", 8), code.variable(0)
-        self.shifts = code.frame("i64", at.MAX_OPERANDS)
+        self.items, self.prepared = code.frame("i64", 4 * at.MAX_ARRAYS + 12), code.variable(0)
+        self.shifts = code.frame("i64", at.MAX_ARRAYS)
 
     def take_arguments(self, number: Value) -> None:
         self.guard.expect(number == self.arrays + self.options)
 
     def serve(self) -> None:
-        entry = self.recognise()
-        source, operands = self.view(entry.read(at.SHAPE_SOURCE)), entry.read(at.ADDRESSES)
+        code, entry = self.code, self.recognise()
+        library, source = entry.read(at.ENTRY_LIBRARY), self.view(entry.read(at.SHAPE_SOURCE))
+        operands, addresses = entry.read(at.ADDRESSES), self.enter_operands(entry)
         self.expect_free(entry)
-        extents = self.extents_of(entry)
-        self.python("Py_IncRef", None, self.keep.get())
-        self.push(self.keep.get())
+        with code.when(library == at.TORCH):
+            self.expect_no_graph()
+        self.expect_untracked(library)
+        extents, owners = self.extents_of(entry), self.new_tuple(self.prepared.get())
+        self.move_items(owners)
+        self.push(owners)
+        self.push_again(self.keep.get())
         self.push(self.python("PyLong_FromLongLong", "i64", source.read(at.SIZE)))
+        self.push(self.pack(addresses, (library <= at.TORCH).choose(operands, 0)))
         self.push(self.pack(self.shifts, (entry.read(at.HALF_AXIS) >= 0).choose(operands, 0)))
-        size = operands * (EXTENT_SLOTS * 8)
-        self.push(self.python("PyBytes_FromStringAndSize", "i64", extents, size))
+        self.push(
+            self.python("PyBytes_FromStringAndSize", "i64", extents, operands * (EXTENT_SLOTS * 8))
+        )
         self.push_told(entry)
         self.result.set(self.new_tuple(self.prepared.get()))
-        with self.code.loop(0, self.prepared.get()) as index:
-            self.put(self.result.get(), index, self.items.read(index))
-        self.prepared.set(self.code.integer(0))
+        with code.when(library <= at.TORCH):  # a descriptor may say something else by now
+            self.look_again()
+        self.move_items(self.result.get())
 
     def push_told(self, entry: Array) -> None:
         """What a runner takes behind addresses and a stream."""
@@ -80,32 +88,75 @@ class PhaseOne(FastPath):
         with self.code.loop(0, self.prepared.get()) as index:
             self.drop(self.items.read(index))
 
+    def move_items(self, into: Value) -> None:
+        """All that was pushed into a tuple."""
+        with self.code.loop(0, self.prepared.get()) as index:
+            self.put(into, index, self.items.read(index))
+        self.prepared.set(self.code.integer(0))
+
+    def push_again(self, item: Value) -> None:
+        """An object that somebody else has, too."""
+        self.python("Py_IncRef", None, item)
+        self.push(item)
+
     def extents_of(self, entry: Array) -> Array:
-        """What `phases.Extent` says of each operand. Halves begin with their tensor, behind which they are shifted."""
-        code, extents = self.code, self.code.frame("i64", EXTENT_SLOTS * at.MAX_OPERANDS)
+        """What `phases.Extent` says of each operand."""
+        code, extents = self.code, self.code.frame("i64", EXTENT_SLOTS * at.MAX_ARRAYS)
         with code.loop(0, self.arrays) as index, code.when(self.is_given(index)):
             array, view = self.array_of(entry, index), self.view(index)
             low, high = self.span(array, view)
             alike = (index < self.inputs) & self.coincides(entry, index)
-            start = self.address(view)
-            for slot, shift in ((at.PLACE, 0), (at.OTHER_PLACE, self.half(entry, array, view))):
-                place = array.read(slot)
-                with code.when(place >= 0):
-                    self.shifts.write(place, shift)
-                    extent = extents.at(place * EXTENT_SLOTS)
-                    for number, word in enumerate((low - start, high - start, alike.to("i64"))):
-                        extent.write(number, word)
+            for slot in (at.PLACE, at.OTHER_PLACE):
+                with code.when(array.read(slot) >= 0):
+                    extent = extents.at(array.read(slot) * EXTENT_SLOTS)
+                    start = self.address(view)
+                    for place, word in enumerate((low - start, high - start, alike.to("i64"))):
+                        extent.write(place, word)
         return extents
 
+    def enter_operand(self, entry: Array, array: Array, view: Array, operands: Array) -> None:
+        """Halves begin with their array, which may get another address yet."""
+        for slot, shift in ((at.PLACE, 0), (at.OTHER_PLACE, self.half(entry, array, view))):
+            with self.code.when(array.read(slot) >= 0):
+                operands.write(array.read(slot), self.address(view))
+                self.shifts.write(array.read(slot), shift)
+
     def expect_apart(self, entry: Array, index: Value) -> None:
-        """Where tensors lie is looked at when their memory is."""
+        """Where descriptors lie is looked at when their memory is."""
+        with self.code.when(entry.read(at.ENTRY_LIBRARY) <= at.TORCH):
+            super().expect_apart(entry, index)
+
+    # Arrays: what holds their memory.
+
+    def look_at_numpy(self, item: Value, view: Array) -> None:
+        """NumPy gives no other memory to an array that has a weak reference."""
+        super().look_at_numpy(item, view)
+        if self.asks:
+            self.note_python(self.control.flag(at.COLLECTS))
+            self.push(self.call_object(self.control.read(at.PIN), item))
+
+    def leave_storage(self, item: Value, storage: Value) -> None:
+        self.push(storage)
+        self.push_again(item)
+
+    def expect_in_storage(self, view: Array, offset: Value, size: Value) -> None:
+        super().expect_in_storage(view, offset, size)
+        self.guard.expect(view.read(at.DATA) != 0)  # else nothing says where the storage is
+        start = self.address(view) - offset * self.item_size(view.read(at.KIND))
+        for word in (start, size):
+            self.push(self.python("PyLong_FromLongLong", "i64", word))
 
     # Descriptors.
 
     def look_at(self, item: Value, view: Array) -> None:
+        if not self.asks:
+            return super().look_at(item, view)
         kind = self.code.slots(item).read(objects.OBJECT_TYPE)
-        self.guard.expect(kind == self.control.read(at.DESCRIPTOR))
-        self.look_at_descriptor(item, view)
+        with self.code.either(kind == self.control.read(at.DESCRIPTOR)) as (descriptor, array):
+            with descriptor:
+                self.look_at_descriptor(item, view)
+            with array:
+                super().look_at(item, view)
 
     def look_at_descriptor(self, item: Value, view: Array) -> None:
         code = self.code

@@ -181,9 +181,13 @@ class Reader(Interpreter):
         storage = self.ask(at.STORAGE, item)
         self.note_python(self.control.flag(at.COLLECTS))
         size = self.python("PyObject_Size", "i64", storage)
-        self.drop(storage)
+        self.leave_storage(item, storage)
         self.expect_success((size < 0).to("i64"))
         words.write(1, size)
+
+    def leave_storage(self, item: Value, storage: Value) -> None:
+        """A tensor's storage was asked for what is wanted of it."""
+        self.drop(storage)
 
     def expect_in_storage(self, view: Array, offset: Value, size: Value) -> None:
         """A tensor lies inside its storage, by where it begins there and how many bytes that has, and the storage in memory."""
