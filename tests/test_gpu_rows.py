@@ -28,7 +28,7 @@ if MODE:
     from gpu_process import nothing_remembered  # noqa: F401
     from openaclnn.core.dtypes import BFLOAT16, FLOAT, FLOATS, DType
     from openaclnn.core.interop import as_tensor
-    from openaclnn.core.plan import Operand, Plan, class_plan, row_major_walks
+    from openaclnn.core.plan import Operand, Plan, class_plan, row_major_strides
     from openaclnn.engines import gpu
     from openaclnn.engines.formulas.rows import (
         ROLES,
@@ -498,7 +498,7 @@ if MODE == "compile":
     ) -> None:
         """Rows that have a program each, aligned ones and images move by vectors; offsets have 64 bits where 32 are not enough."""
         monkeypatch.setattr(variants, "_known", {})
-        shape, walks = row_major_walks(*sizes)
+        shape, walks = row_major_strides(*sizes)
         strides, class_stride, _ = walks["full"]
         x, out = (Operand(name, FLOAT, strides, class_stride) for name in ("x", "out"))
         plan = Plan("aclnn", "softmax", FLOAT, shape, (x,), out, {}, sizes[1], class_axis=1)

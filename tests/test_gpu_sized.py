@@ -78,7 +78,7 @@ if MODE:
 
         def inside(limits: Free, number: float) -> float:
             bounded = min(max(number, limits.low), limits.high)
-            return int(bounded) if limits.whole else bounded
+            return int(bounded) if limits.integer else bounded
 
         rows = [tuple(inside(limits, n) for limits in free) for n in (1.0, 0.7, -2.5, 3)]
         return [*dict.fromkeys(rows)]

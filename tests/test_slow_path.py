@@ -14,9 +14,9 @@ from openaclnn.core.dtypes import FLOATS, float_of
 from openaclnn.core.plan import (
     Operand,
     Plan,
-    _collapsed,
-    _row_major,
-    _walked,
+    _broadcast_operands,
+    _collapsed_operands,
+    _row_major_operands,
     collapse,
     stretched,
 )
@@ -139,8 +139,8 @@ def test_row_major_positions_are_what_collapsing_finds() -> None:
         }  # fmt: skip
         roles = ["full", *random.choice(list(sides), 4)]
         tensors = [(str(n), Tensor(sides[role], FLOATS[0]), role) for n, role in enumerate(roles)]
-        wanted = _collapsed("aclnn", tensors, shape, axis)
-        assert _row_major(tensors, shape, axis) == wanted, (shape, axis, roles)
+        wanted = _collapsed_operands("aclnn", tensors, shape, axis)
+        assert _row_major_operands(tensors, shape, axis) == wanted, (shape, axis, roles)
 
 
 def test_tensors_in_a_row_are_walked_as_collapsing_finds() -> None:
@@ -154,7 +154,7 @@ def test_tensors_in_a_row_are_walked_as_collapsing_finds() -> None:
         merged, strides, offsets = collapse(
             shape, [stretched(tensor, shape) for _, tensor in tensors]
         )
-        walked, operands, dense = _walked("aclnn", tensors, shape)
+        walked, operands, dense = _broadcast_operands("aclnn", tensors, shape)
         assert walked == merged
         assert [(operand.strides, operand.offset) for operand in operands] == [
             *zip(strides, offsets, strict=True)

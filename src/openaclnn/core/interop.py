@@ -78,13 +78,7 @@ class HeldStorage(NamedTuple):
         return bool(storage.data_ptr() == self.start and storage.nbytes() == self.size)
 
 
-def held(tensor: Any) -> HeldStorage:
-    """What holds the memory of a PyTorch tensor."""
-    storage = tensor.untyped_storage()
-    return _new_held(HeldStorage, (storage, tensor, storage.data_ptr(), storage.nbytes()))
-
-
-_new_held = tuple.__new__  # a third of the time
+_new_held = tuple.__new__  # takes a third of the time of `HeldStorage(...)`
 
 
 def check_recorder() -> None:

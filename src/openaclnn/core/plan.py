@@ -1,6 +1,7 @@
 """`Plan`: everything a kernel needs to know about a checked call, and nothing about where its data lie.
 
-A plan holds no address, so that one plan serves every call of the same signature.
+An operator's `plan` function makes one with a function of this module; an engine runs it. A plan holds no address, so that one plan
+serves every call of the same signature.
 
 Two access patterns exist. Elementwise kernels visit `shape`. Kernels with a class axis visit
 `shape` (the positions) and, at each position, `classes` classes that lie `class_stride` apart.
@@ -22,11 +23,11 @@ from openaclnn.core.status import AclnnError, Status
 from openaclnn.core.tensor import Tensor, element_count, extent
 
 ANY_COUNT = (1, 1 << 62)
-"""Counts of elements: from, below."""
+"""A range of element counts that has all of them: its first count, and the one after its last."""
 
 
 class Operand(NamedTuple):
-    """How one tensor is walked. Strides and offset count elements, the extent counts bytes."""
+    """How a kernel visits one tensor. Strides and offset count elements; `low` and `high` count bytes."""
 
     parameter: str
     dtype: DType
@@ -44,7 +45,7 @@ HALVES = ("first half", "second half")
 
 
 class Half(NamedTuple):
-    """The first or second half of a tensor along an axis, as an operand: kernels walk it where it lies."""
+    """The first or second half of a tensor along an axis, as an operand: kernels visit it in place, without a copy."""
 
     tensor: Tensor
     axis: int
@@ -52,7 +53,7 @@ class Half(NamedTuple):
 
     @property
     def view(self) -> Tensor:
-        """The half as a tensor; where it begins, the offset says."""
+        """The half's shape and strides as a tensor; `offset` says where the half begins."""
         tensor, axis = self.tensor, self.axis
         shape = (*tensor.shape[:axis], tensor.shape[axis] // 2, *tensor.shape[axis + 1 :])
         return Tensor.view(shape, tensor.dtype, tensor.strides, 0, None, tensor.device)
@@ -62,56 +63,56 @@ class Half(NamedTuple):
         return self.second * (self.tensor.shape[self.axis] // 2) * self.tensor.strides[self.axis]
 
 
-told_of = attrgetter("parameter", "dtype", "role")
-"""What of an operand is the same at any size, whatever its strides."""
+operand_signature = attrgetter("parameter", "dtype", "role")
+"""The fields of an operand that sizes and strides do not change; engines key their kernels by them."""
 
-_operand = functools.partial(tuple.__new__, Operand)  # of all fields: a third of the time
+_operand = functools.partial(tuple.__new__, Operand)  # takes a third of the time of `Operand(...)`
 
 
 @dataclass(frozen=True, eq=False)
 class Free:
-    """An option that may be another number in the next call of a kind: nothing else of the plan follows from it.
+    """An option whose number may change from call to call without a new plan, since nothing else of the plan follows from it.
 
-    A number outside of the bounds, which are inside, breaks a rule of the operator; NaN is never inside. In an elementwise
-    plan it stands among the numbers under the same name: the formula's keyword is called as the option is.
+    A number below `low` or above `high` breaks a rule of the operator; NaN counts as outside. In an elementwise plan the number
+    stands among `numbers` under the option's name, which is the formula's keyword too.
     """
 
-    option: str  # by its Python name
-    whole: bool = False  # any integer
+    option: str  # its Python name
+    integer: bool = False  # any integer is allowed, and nothing else
     low: float = -math.inf
     high: float = math.inf
-    # What is 0 as FLOAT selects other code: it stays 0, or stays another number.
+    # 0 as FLOAT selects other code, so that a change from or to 0 needs another plan.
     keeps_zero: bool = False
 
 
 @dataclass(slots=True, eq=False)
 class Plan:
-    """A recipe that nobody changes: which kernel, over which geometry, with which numbers."""
+    """Which kernel runs, over which shape and strides, with which numbers. Nobody changes a plan once it is made."""
 
     operator: str
     kernel: str  # "" when there is nothing to compute
-    compute: DType  # inputs are rounded to this type; so are results, and then to the output's
+    compute: DType  # inputs are rounded to this type; so are results, which are then rounded to the output's
     shape: tuple[int, ...]
     inputs: tuple[Operand, ...]
     output: Operand
     numbers: Mapping[str, Any]
     classes: int = 0
     targets: int = -1  # which input holds class indices; -1: none does
-    reciprocal: str = ""  # which number is one over the count of elements
-    # Numbers or rules follow from the sizes otherwise: other sizes need another plan.
+    reciprocal: str = ""  # the name of the number that is one over the count of elements
+    # Numbers or rules depend on the sizes in another way than by `reciprocal`: calls of other sizes need another plan.
     fixed: bool = False
-    ranked: bool = False  # rules look at the number of axes: others need another plan
-    class_axis: int = -1  # of the output's shape, of classes or of halves; -1: there is none
-    dense: bool = False  # every operand is row-major and of the output's shape; False: perhaps
+    rank_specific: bool = False  # rules depend on the rank: calls of another need another plan
+    class_axis: int = -1  # of classes or of halves, before axes are merged; -1: there is none
+    dense: bool = False  # every operand is known to be row-major and of the output's shape
     workspace: int = 0
     free: tuple[Free, ...] = ()
     more: tuple[Operand, ...] = ()  # outputs after the first
     spared: tuple[Operand, ...] = ()  # outputs that this call does not compute
-    reduction: str = ""  # "sum", "mean": of what is computed at each element or position
+    reduction: str = ""  # "sum" or "mean" of what the kernel computes at each element or position
     steps: tuple[Step, ...] = ()  # the plans that engines run in this one's place
-    scratch: int = 0  # bytes of memory for what a step leaves for the next
-    # What the kernel visits before axes are merged, with those of classes: the shape that operands follow by their roles, or stretch to.
-    whole: tuple[int, ...] = ()
+    scratch: int = 0  # bytes of memory for what one step leaves for the next
+    # The shape before axes are merged, class axis included: "full" operands have it, or stretch to it.
+    full_shape: tuple[int, ...] = ()
 
     @property
     def empty(self) -> bool:
@@ -128,12 +129,12 @@ class Plan:
 
     @property
     def halved(self) -> bool:
-        """Whether operands are halves of tensors: one address may stand for two."""
+        """Whether inputs are halves of tensors: two operands may then begin at one address."""
         return not _HALVES.isdisjoint(map(_role_of, self.inputs))
 
     @property
     def shape_specific(self) -> bool:
-        """Whether it says nothing of calls of other sizes: numbers, offsets or steps that sizes decide, or shapes that do not broadcast."""
+        """Whether the plan serves calls of these sizes alone: they decide its numbers, offsets or steps, or its operands do not broadcast."""
         if self.fixed or self.steps:
             return True
         return not _APART.isdisjoint(map(_role_of, self.inputs))
@@ -144,38 +145,38 @@ _APART = _HALVES | {"channels"}
 
 
 class Step(NamedTuple):
-    """A plan that is a part of another, and where each of its operands is among the other's; scratch memory is behind those."""
+    """A plan that is a part of another. `places` has the number of each of its operands among the other's; the number behind the last is scratch memory."""
 
     plan: Plan
     places: tuple[int, ...]
 
 
-def exactly(numbers: Mapping[str, Any], but: str = "") -> bytes:
-    """A plan's numbers, all or all but one, as a key in which -0.0 is another than 0.0. (As text that takes three times as long.)"""
-    if but:
-        numbers = {**numbers, but: None}
+def numbers_key(numbers: Mapping[str, Any], without: str = "") -> bytes:
+    """A plan's numbers as a key in which -0.0 differs from 0.0; one of them may be left out. Text as a key takes three times as long."""
+    if without:
+        numbers = {**numbers, without: None}
     try:
-        return marshal.dumps(tuple(numbers.values()), _BARE)
+        return marshal.dumps(tuple(numbers.values()), _MARSHAL_VERSION)
     except ValueError:
         known = "floats, integers and truth values (a Scalar's is its `.float32()`)"
         raise TypeError(f"a plan's numbers: expected {known}, got {numbers}") from None
 
 
-_BARE = 2  # the last of marshal's versions that has objects by value alone
+_MARSHAL_VERSION = 2  # bytes of later versions depend on which objects are shared
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
 
 
 class BoundedCache(dict[Key, Value]):
-    """A cache of so many entries at most: with one more it begins anew, which costs looking up nothing."""
+    """A cache that is cleared when it is full, so that looking up costs no more than in a dictionary."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, limit: int) -> None:
         super().__init__()
-        self._most = most
+        self._limit = limit
 
     def __setitem__(self, key: Key, value: Value) -> None:
-        if len(self) >= self._most:
+        if len(self) >= self._limit:
             self.clear()
         super().__setitem__(key, value)
 
@@ -202,7 +203,7 @@ _ONE = (), (1,)  # shapes that stretch to whatever there is beside them
 
 
 def stretched(tensor: Tensor, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The tensor's strides over a broadcast shape: 0 along stretched axes. One element may have more axes than there are."""
+    """The tensor's strides over a broadcast shape: 0 along stretched axes. A tensor of one element may have more axes than the shape."""
     if tensor.shape == shape:
         return tensor.strides
     padding = len(shape) - len(tensor.shape)
@@ -220,7 +221,7 @@ def _strides(tensor: Tensor) -> tuple[int, ...]:
 def collapse(
     shape: Sequence[int], strides: Sequence[Sequence[int]]
 ) -> tuple[tuple[int, ...], list[tuple[int, ...]], list[int]]:
-    """Reorder, turn round and merge axes so that the last operand is walked in memory order.
+    """Reorder, reverse and merge axes so that the last operand is visited in memory order.
 
     Returns the new shape, each operand's new strides, and the offset of its first visited element.
     """
@@ -255,7 +256,7 @@ def collapse(
 
 
 def _one_stride(operator: str, name: str, tensor: Tensor) -> int:
-    """The step through a tensor of C elements, whose documents ask for the count and not for one axis."""
+    """The stride between the elements of a tensor whose document asks for C elements, not for one axis; AclnnError where there are several."""
     if len(tensor.shape) == 1:
         return _strides(tensor)[0]
     step, span = 0, 0
@@ -270,11 +271,11 @@ def _one_stride(operator: str, name: str, tensor: Tensor) -> int:
     return step
 
 
-def _in_a_row(
+def _contiguous_operands(
     tensors: Sequence[tuple[str, Tensor]], shape: tuple[int, ...], count: int
 ) -> tuple[list[Operand], bool] | None:
-    """How tensors are walked that have this shape and lie row-major, or have one element for all of it, and whether none is
-    of one: there is nothing to collapse, as in most calls. None where one lies otherwise.
+    """The operands of tensors that are contiguous and of this shape, or of one element that stretches to it, and whether all are of this
+    shape. In most calls they are, and there is nothing to collapse. None where a tensor is neither.
     """
     operands, dense = [], True
     for name, tensor in tensors:
@@ -289,26 +290,26 @@ def _in_a_row(
     return operands, dense
 
 
-_MOST_ELEMENTS = 1 << 60  # whose bytes are counted by 63 bits, whatever the dtype
+_MOST_ELEMENTS = 1 << 60  # 63 bits count their bytes in any dtype
 
 
-def _walked(
+def _broadcast_operands(
     operator: str,
     tensors: Sequence[tuple[str, Tensor]],
     shape: tuple[int, ...],
-    behind: Sequence[Sequence[int]] = (),
+    last: Sequence[Sequence[int]] = (),
 ) -> tuple[tuple[int, ...], list[Operand], bool]:
-    """A shape with merged axes, how tensors that stretch over it are walked, and whether all are known to be dense. `behind` are
-    strides of an operand after them."""
+    """A shape with merged axes, the operands of tensors that stretch over it, and whether all are known to be dense. `last` has the strides of
+    an operand after them, whose memory order decides the order of axes."""
     count = element_count(shape)
     if count > _MOST_ELEMENTS:
         name, expected = tensors[0][0], f"at most 2^60 elements in {shape}, which all stretch to"
         raise AclnnError(Status.ACLNN_ERR_PARAM_INVALID, operator, name, expected, str(count))
-    flat = _in_a_row(tensors, shape, count) if count > 1 else None
+    flat = _contiguous_operands(tensors, shape, count) if count > 1 else None
     if flat is not None:
         return (count,), *flat
     rows = [stretched(tensor, shape) for _, tensor in tensors]
-    merged, strides, offsets = collapse(shape, [*rows, *behind])
+    merged, strides, offsets = collapse(shape, [*rows, *last])
     operands = [
         Operand(name, tensor.dtype, walk, 0, offset, *extent(tensor))
         for (name, tensor), walk, offset in zip(tensors, strides, offsets, strict=False)
@@ -330,10 +331,12 @@ def elementwise_plan(
 ) -> Plan:
     """The plan of an elementwise kernel over the output's shape; inputs are stretched to it."""
     _check_free(free, kernel, numbers)
-    merged, (*operands, last), dense = _walked(operator, [*inputs, output], output[1].shape)
+    shape, (*operands, last), dense = _broadcast_operands(
+        operator, [*inputs, output], output[1].shape
+    )
     return Plan(
-        operator, kernel, compute, merged, tuple(operands), last, numbers,
-        reciprocal=reciprocal, fixed=fixed, dense=dense, free=free, spared=_spared(spared), whole=output[1].shape,
+        operator, kernel, compute, shape, tuple(operands), last, numbers,
+        reciprocal=reciprocal, fixed=fixed, dense=dense, free=free, spared=_spared(spared), full_shape=output[1].shape,
     )  # fmt: skip
 
 
@@ -346,10 +349,10 @@ def halves_plan(
     numbers: Mapping[str, Any],
     fixed: bool = False,
 ) -> Plan:
-    """The plan of an elementwise kernel over tensors, and halves of tensors, of one shape."""
+    """The plan of an elementwise kernel over tensors and halves of tensors, which all have one shape."""
     named = [*inputs, *outputs]
     views = [(name, part.view if isinstance(part, Half) else part) for name, part in named]
-    merged, operands, _ = _walked(operator, views, views[0][1].shape)
+    merged, operands, _ = _broadcast_operands(operator, views, views[0][1].shape)
     axis = -1
     for place, (operand, (_, part)) in enumerate(zip(operands, named, strict=True)):
         if isinstance(part, Half):
@@ -360,7 +363,7 @@ def halves_plan(
     first, *more = operands[len(inputs) :]
     return Plan(
         operator, kernel, compute, merged, tuple(operands[: len(inputs)]), first, numbers,
-        class_axis=axis, more=tuple(more), fixed=fixed, whole=views[0][1].shape,
+        class_axis=axis, more=tuple(more), fixed=fixed, full_shape=views[0][1].shape,
     )  # fmt: skip
 
 
@@ -375,12 +378,12 @@ def reduced_plan(
     reduction: str,
     free: tuple[Free, ...] = (),
 ) -> Plan:
-    """The plan that makes one element, a sum or a mean, of what an elementwise kernel computes over a shape."""
+    """The plan that computes one element: the sum or mean of what an elementwise kernel computes over a shape."""
     _check_free(free, kernel, numbers)
-    merged, operands, _ = _walked(operator, inputs, shape, [(0,) * len(shape)])
+    merged, operands, _ = _broadcast_operands(operator, inputs, shape, [(0,) * len(shape)])
     return Plan(
         operator, kernel, compute, merged, tuple(operands), single_operand(output, len(merged)), numbers,
-        reduction=reduction, free=free, whole=shape,
+        reduction=reduction, free=free, full_shape=shape,
     )  # fmt: skip
 
 
@@ -388,12 +391,12 @@ def _check_free(free: tuple[Free, ...], kernel: str, numbers: Mapping[str, Any])
     """A number that the next call changes must be one of the formula's, or the formula would keep this call's."""
     for number in free:
         if number.option not in numbers:
-            told = f"expected one of the plan's numbers ({', '.join(numbers)}), got {number.option}"
-            raise TypeError(f"the plan of {kernel}: free: {told}")
+            text = f"expected one of the plan's numbers ({', '.join(numbers)}), got {number.option}"
+            raise TypeError(f"the plan of {kernel}: free: {text}")
 
 
 def single_operand(output: tuple[str, Tensor], axes: int) -> Operand:
-    """An output of one element under a plan with some axes."""
+    """The operand of an output of one element in a plan with so many axes."""
     name, tensor = output
     return Operand(name, tensor.dtype, (0,) * axes, 0, 0, *extent(tensor), role="single")
 
@@ -403,11 +406,11 @@ def filling_plan(
     *outputs: tuple[str, Tensor, float],
     spared: Sequence[tuple[str, Tensor, str]] = (),
 ) -> Plan:
-    """The plan that writes numbers into outputs of one element, or a number into one of several: what an operator gives for empty tensors."""
+    """The plan of results for empty tensors: writes a number into each of some outputs of one element, or into all elements of one output."""
     numbers = {name: number for name, _, number in outputs}
     if len(outputs) == 1 and outputs[0][1].size > 1:
         name, tensor, _ = outputs[0]
-        shape, (output,), _ = _walked(operator, [(name, tensor)], tensor.shape)
+        shape, (output,), _ = _broadcast_operands(operator, [(name, tensor)], tensor.shape)
         return Plan(operator, "fill", tensor.dtype, shape, (), output, numbers)
     first, *more = [single_operand((name, tensor), 1) for name, tensor, _ in outputs]
     return Plan(
@@ -432,31 +435,31 @@ def class_plan(
 ) -> Plan:
     """The plan of a kernel with a class axis.
 
-    Each operand has a role: "full" is of the whole shape (an input's axes of one element stretch to it), "positions" lacks the class
-    axis, "classes" has the class axis alone, "single" is one element for all. So has an output that is not written.
+    Each operand has a role: "full" has the whole shape (an input's axes of one element stretch to it), "positions" lacks the class
+    axis, "classes" has the class axis alone, "single" is one element for all. Outputs that are not computed (`spared`) have one too.
     """
     tensors = [*inputs, *outputs]
     for _, tensor, role in tensors:
         if not tensor.contiguous or (role == "full" and tensor.shape not in (shape, ())):
-            merged, operands = _collapsed(operator, tensors, shape, class_axis)
+            merged, operands = _collapsed_operands(operator, tensors, shape, class_axis)
             break
     else:
-        merged, operands = _row_major(tensors, shape, class_axis)
+        merged, operands = _row_major_operands(tensors, shape, class_axis)
     first = len(inputs)
     return Plan(
         operator, kernel, compute, merged, tuple(operands[:first]), operands[first], numbers, shape[class_axis], targets,
         class_axis=class_axis, free=free, more=tuple(operands[first + 1 :]), spared=_spared(spared), reduction=reduction, fixed=fixed,
-        whole=shape,
+        full_shape=shape,
     )  # fmt: skip
 
 
-def part_of(size: int, rows: int, apart: bool) -> int:
-    """How many elements along an axis a row adds up, the sums of such rows being added up then: a divisor of the axis, or all of it.
+def partial_sum_length(size: int, rows: int, strided: bool) -> int:
+    """How many elements of an axis are added up at once: all, or a divisor of the size, and then a further step adds up the parts' sums.
 
-    Long rows are cut where there are few: each is one thread's, on a GPU one program's, which takes 32 or 64 of those whose elements lie
-    `apart`, since others' lie between them.
+    Long rows are cut where there are few rows, so that all threads have work: a CPU thread or GPU program takes one row at a time, but a GPU program
+    takes 32 or 64 at once if they are `strided`, since elements of its other rows lie between those of one.
     """
-    enough, longest = (1 << 15, 1 << 8) if apart else (1 << 10, 1 << 12)
+    enough, longest = (1 << 15, 1 << 8) if strided else (1 << 10, 1 << 12)
     if rows >= enough or size <= 2 * longest:
         return size
     lengths = range(longest, longest // 8, -1)
@@ -472,10 +475,10 @@ def summed_plan(
     shape: tuple[int, ...],
     numbers: Mapping[str, Any],
 ) -> Plan:
-    """The plan that adds up what a formula gives over a shape, along the axes that the output does not have, or has one element of.
+    """The plan that adds up a formula's results over a shape, along the axes that the output lacks or has one element of.
 
-    The kernels are those of the formula, of the row formula that is its total, and of one that adds up rows and divides by a `count`. Axes that lie in one another for all inputs are added
-    up at once, in parts where that makes few rows; others one after the other, in FLOAT.
+    The three kernels are the formula, a row formula that is its total over a row, and one that adds up rows and divides by a `count`. Axes that
+    merge into one in all inputs are added up at once, in parts where there are few rows; others one after the other, in FLOAT.
     """
     name, tensor = output
     if tensor.size == 1:
@@ -484,8 +487,8 @@ def summed_plan(
     sizes = (1,) * (len(shape) - len(tensor.shape)) + tensor.shape
     kept = [axis for axis, size in enumerate(sizes) if size == shape[axis]]
     walks = [stretched(tensor, shape) for _, tensor in inputs]
-    # Axes, or groups of them: the first, how many elements, and each input's stride.
-    left = [(axis, shape[axis], [walk[axis] for walk in walks]) for axis in kept]
+    # Axes, or groups that are merged: the first axis, the count of elements, and each input's stride.
+    remaining = [(axis, shape[axis], [walk[axis] for walk in walks]) for axis in kept]
     groups: list[tuple[int, int, list[int]]] = []
     for axis, size in enumerate(shape):
         if axis in kept:
@@ -497,20 +500,20 @@ def summed_plan(
             groups.append((axis, size, strides))
     axis, size, strides = groups.pop()
     rows = math.prod([count for _, count, _ in groups], start=tensor.size)
-    part = part_of(size, rows, 1 not in strides)
+    part = partial_sum_length(size, rows, 1 not in strides)
     if part < size:
         groups.append((axis, size // part, [stride * part for stride in strides]))
     groups.append((axis, part, strides))
     steps = stretched(tensor, shape)
-    last = _laid(tensor, tuple([shape[axis] for axis in kept]), tuple([steps[axis] for axis in kept]))  # fmt: skip
+    last = _view(tensor, tuple([shape[axis] for axis in kept]), tuple([steps[axis] for axis in kept]))  # fmt: skip
     views: list[tuple[str, Tensor, str]] = []
     stages: list[Plan] = []
     for number in reversed(range(len(groups))):
-        axes = sorted([*left, *groups[: number + 1]], key=itemgetter(0))  # as they lie
+        axes = sorted([*remaining, *groups[: number + 1]], key=itemgetter(0))
         along, class_axis = tuple([size for _, size, _ in axes]), axes.index(groups[number])
         if not stages:
             views = [
-                (each, _laid(one, along, tuple([strides[place] for _, _, strides in axes])), "full")
+                (each, _view(one, along, tuple([strides[place] for _, _, strides in axes])), "full")
                 for place, (each, one) in enumerate(inputs)
             ]
         others = along[:class_axis] + along[class_axis + 1 :]
@@ -521,8 +524,8 @@ def summed_plan(
         )  # fmt: skip
         stages.append(replace(stage, fixed=True))
         views = [(name, result, "full")]
-    several, scratch = _one_after_the_other(stages)
-    # The axes in the order of the largest input, which is read most.
+    chain, scratch = _chained_steps(stages)
+    # Axes take the memory order of the largest input, which is read most.
     largest = max(range(len(inputs)), key=lambda place: inputs[place][1].size)
     merged, (*walks, walk, _), offsets = collapse(shape, [*walks, steps, walks[largest]])
     read = tuple([
@@ -531,13 +534,13 @@ def summed_plan(
     ])  # fmt: skip
     written = Operand(name, tensor.dtype, walk, 0, offsets[-2], *extent(tensor), "positions")
     return Plan(
-        operator, kernels[0], compute, merged, read, written, numbers, class_axis=stages[0].class_axis, steps=several, scratch=scratch,
-        fixed=True, whole=shape,
+        operator, kernels[0], compute, merged, read, written, numbers, class_axis=stages[0].class_axis, steps=chain, scratch=scratch,
+        fixed=True, full_shape=shape,
     )  # fmt: skip
 
 
-def _one_after_the_other(stages: Sequence[Plan]) -> tuple[tuple[Step, ...], int]:
-    """Plans each of which reads what the one before wrote: as steps, with the bytes of memory between them."""
+def _chained_steps(stages: Sequence[Plan]) -> tuple[tuple[Step, ...], int]:
+    """The steps of plans each of which reads what the one before wrote, and how many bytes of scratch memory they need."""
     steps, end, begin = [], 0, 0
     inputs = len(stages[0].inputs)
     for number, stage in enumerate(stages):
@@ -552,18 +555,18 @@ def _one_after_the_other(stages: Sequence[Plan]) -> tuple[tuple[Step, ...], int]
     return tuple(steps), end * FLOAT.itemsize
 
 
-def over(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """A tensor as it stretches to a shape."""
-    return tensor if tensor.shape == shape else _laid(tensor, shape, stretched(tensor, shape))
+def broadcast_view(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """A view of a tensor's memory in a shape that it stretches to."""
+    return tensor if tensor.shape == shape else _view(tensor, shape, stretched(tensor, shape))
 
 
-def _laid(tensor: Tensor, shape: tuple[int, ...], strides: tuple[int, ...]) -> Tensor:
-    """A tensor's memory, walked otherwise."""
+def _view(tensor: Tensor, shape: tuple[int, ...], strides: tuple[int, ...]) -> Tensor:
+    """A view of a tensor's memory in another shape and with other strides."""
     return Tensor.view(shape, tensor.dtype, strides, 0, None, tensor.device)
 
 
 def _spared(outputs: Sequence[tuple[str, Tensor, str]]) -> tuple[Operand, ...]:
-    """Outputs that are not computed, with their roles."""
+    """The operands of outputs that are not computed: names, dtypes and roles."""
     if not outputs:
         return ()
     return tuple(
@@ -571,13 +574,13 @@ def _spared(outputs: Sequence[tuple[str, Tensor, str]]) -> tuple[Operand, ...]:
     )
 
 
-def _collapsed(
+def _collapsed_operands(
     operator: str,
     tensors: Sequence[tuple[str, Tensor, str]],
     shape: tuple[int, ...],
     class_axis: int,
 ) -> tuple[tuple[int, ...], list[Operand]]:
-    """The positions of a class plan, merged, and how each operand is walked."""
+    """The merged shape of a class plan's positions, and its operands."""
     positions = shape[:class_axis] + shape[class_axis + 1 :]
     rows: list[Sequence[int]] = []
     class_strides: list[int] = []
@@ -601,11 +604,11 @@ def _collapsed(
     ]
 
 
-def row_major_walks(
+def row_major_strides(
     before: int, classes: int, behind: int
 ) -> tuple[tuple[int, ...], dict[str, tuple[tuple[int, ...], int, int]]]:
-    """The merged shape of positions whose arrays all lie row-major, so many before the class axis and behind it, where one is
-    "full"; and of each role the strides, the classes' stride, and how many elements there are.
+    """The merged shape of positions where all arrays are row-major, with `before` positions before the class axis and `behind` behind it.
+    Beside it, by role: an operand's strides, its stride from class to class, and its count of elements.
     """
     positions = before * behind
     if classes == 1 or before == 1 or behind == 1:
@@ -623,14 +626,14 @@ def row_major_walks(
     }
 
 
-def _row_major(
+def _row_major_operands(
     tensors: Sequence[tuple[str, Tensor, str]], shape: tuple[int, ...], class_axis: int
 ) -> tuple[tuple[int, ...], list[Operand]]:
-    """The same where all lie row-major, as most do: what `_collapsed` finds follows from three numbers there, in a third of
-    its time.
+    """The result of `_collapsed_operands` where all tensors are row-major, as most are. It follows from three numbers there, in a third of
+    the time.
     """
     before, behind = element_count(shape[:class_axis]), element_count(shape[class_axis + 1 :])
-    merged, walks = row_major_walks(before, shape[class_axis], behind)
+    merged, walks = row_major_strides(before, shape[class_axis], behind)
     operands = []
     for name, tensor, role in tensors:
         strides, class_stride, count = walks[role]
@@ -649,8 +652,8 @@ def empty_plan(
     return Plan(operator, "", tensor.dtype, (0,), (), operand, {}, spared=_spared(spared))
 
 
-def rounded_first(plan: Plan) -> str | None:
-    """What to say of an input of elements or rows that the computation type does not hold: it is rounded to that before."""
+def rounded_input(plan: Plan) -> str | None:
+    """A sentence about the first "full" input whose values the computation type does not hold, so that they must be rounded to it first; or None."""
     compute = plan.compute
     for operand in plan.inputs:
         dtype = operand.dtype
@@ -662,8 +665,8 @@ def rounded_first(plan: Plan) -> str | None:
 
 
 def walks_alike(operand: Operand, output: Operand) -> bool:
-    """Whether each element is read exactly where its output element is written, if both begin at one address. One for each
-    position is never where classes are, not even where there is one class: the next call may have more.
+    """Whether an input and an output at one address coincide element by element, so that each is read where it is written. "full" and "positions"
+    never coincide, not even with one class: the next call may have more.
     """
     return (
         operand.role == "full"

@@ -24,7 +24,7 @@ from openaclnn.core.plan import (
     class_plan,
     collapse,
     elementwise_plan,
-    part_of,
+    partial_sum_length,
     stretched,
 )
 from openaclnn.core.tensor import Tensor, extent
@@ -74,7 +74,7 @@ def channel_plan(
     inputs = [(whole[0], view(whole[1])), (name, across)]
     plan = elementwise_plan(operator, kernel, compute, inputs, (output[0], view(output[1])), {})
     plan.inputs, plan.dense = (plan.inputs[0], plan.inputs[1]._replace(role="channels")), False
-    plan.whole = shape
+    plan.full_shape = shape
     return plan
 
 
@@ -105,9 +105,9 @@ def channel_sums_plan(
         )
     )  # fmt: skip
     read[-1], summed = (operand._replace(role="channels") for operand in (read[-1], summed))
-    several, scratch = _steps(operator, of_rows, adding, merged, [mark != 0 for mark in marked], read, written, summed)  # fmt: skip
+    chain, scratch = _steps(operator, of_rows, adding, merged, [mark != 0 for mark in marked], read, written, summed)  # fmt: skip
     return Plan(
-        operator, kernel, FLOAT, merged, tuple(read), written, {}, more=(summed,), steps=several, scratch=scratch, whole=shape
+        operator, kernel, FLOAT, merged, tuple(read), written, {}, more=(summed,), steps=chain, scratch=scratch, full_shape=shape
     )  # fmt: skip
 
 
@@ -123,7 +123,7 @@ def _steps(
         sizes.append(1)
         walks = [[*walk, 0] for walk in walks]
         is_channel = [*is_channel, False]
-    part = part_of(
+    part = partial_sum_length(
         sizes[along], math.prod(sizes) // sizes[along], 1 not in [walk[along] for walk in walks]
     )
     if part < sizes[along]:

@@ -105,7 +105,7 @@ def _returns_zloss(call: Call) -> bool:
 
 # Smoothing is computed by other code than none is, and a z-loss reads more operands.
 _FREE = (
-    Free("ignore_index", whole=True),
+    Free("ignore_index", integer=True),
     Free("label_smoothing", low=0.0, high=1.0, keeps_zero=True),
     Free("lse_square_scale_for_zloss", keeps_zero=True),
 )

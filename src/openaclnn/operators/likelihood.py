@@ -29,7 +29,7 @@ from openaclnn.operators.rows import (
 )
 
 TARGET_DTYPES = (INT64, UINT8, INT32)
-_FREE = (Free("ignore_index", whole=True),)
+_FREE = (Free("ignore_index", integer=True),)
 COUNTED = {"classes": "(C,) of self"}
 _TOTAL = "sum of weight[target] over what is not ignored"
 

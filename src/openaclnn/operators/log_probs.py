@@ -118,7 +118,7 @@ def _operator(
         return {**numbers, "excess": excess, "scales": excess != 0}
 
     numbers = (_IGNORED, EXCESS) if targeted else (EXCESS,)
-    free = (Free("ignore_index", whole=True), _FREE_EXCESS) if targeted else (_FREE_EXCESS,)
+    free = (Free("ignore_index", integer=True), _FREE_EXCESS) if targeted else (_FREE_EXCESS,)
     return row_operator(name, summary, formula, kernel, read, written, reference, sample, numbers, told, free, RULES)  # fmt: skip
 
 

@@ -124,7 +124,7 @@ CROSS_ENTROPY = inner_operator(
 
 # Smoothing is computed by other code than none is, and a z-loss too.
 _FREE = (
-    Free("ignore_index", whole=True),
+    Free("ignore_index", integer=True),
     Free("label_smoothing", low=0.0, high=1.0, keeps_zero=True),
     Free("zloss_scale", keeps_zero=True),
 )

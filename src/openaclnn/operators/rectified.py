@@ -80,7 +80,7 @@ declare(
 
 def _ranked_plan(call: Call) -> Plan:
     plan = plan_of(call)
-    plan.ranked = True
+    plan.rank_specific = True
     return plan
 
 

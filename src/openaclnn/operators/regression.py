@@ -12,11 +12,11 @@ from openaclnn.core.declare import Gradient, OutputSpec, Sample
 from openaclnn.core.dtypes import FLOAT
 from openaclnn.core.plan import (
     Plan,
+    broadcast_view,
     class_plan,
     elementwise_plan,
     empty_plan,
     filling_plan,
-    over,
 )
 from openaclnn.engines.formulas import losses as formulas
 from openaclnn.operators import rules
@@ -80,7 +80,7 @@ def _rows_plan(call: Call) -> Plan:
     if reduction == "none":
         return elementwise_plan(name, formulas.mse_loss.name, dtype, tensors, written, {})
     shape = shape or (1,)
-    views = [(each, over(tensor, shape), "full") for each, tensor in tensors]
+    views = [(each, broadcast_view(tensor, shape), "full") for each, tensor in tensors]
     return class_plan(
         name, formulas.mse_loss_rows.name, dtype, views, [(*written, "positions")], shape, 0, -1, {"mean": reduction == "mean"}
     )  # fmt: skip

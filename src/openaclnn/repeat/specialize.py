@@ -122,7 +122,7 @@ def _block_of(runner: Any, takes: int, plan: Plan) -> Any:
     kept = getattr(getattr(runner, "__self__", None), "keep", None)
     if isinstance(kept, CallBlock):
         return kept
-    return PythonBlock(runner, takes, sum(1 << n for n, free in enumerate(plan.free) if free.whole))
+    return PythonBlock(runner, takes, sum(free.integer << n for n, free in enumerate(plan.free)))
 
 
 _NO_CONSTANTS, _NO_OPTIONS = (0,) * at.MAX_CONSTANTS, (0,) * (at.FIRST_ARRAY - at.FIRST_OPTION)
@@ -284,14 +284,14 @@ def patterns_of(
     apart = plan.shape_specific  # halves, or numbers for channels
     by_role = bool(plan.classes) or apart
     first = [place for place, _ in places]
-    if plan.dense and not (by_role or plan.ranked) and -1 not in first:
+    if plan.dense and not (by_role or plan.rank_specific) and -1 not in first:
         return Patterns([_DENSE] * len(views), 0)
-    shape = plan.whole
+    shape = plan.full_shape
     # One element cannot be told from all.
     if math.prod(shape) != 1 and len(shape) <= at.MAX_AXES:
         patterns, strided = _followers(plan, shape, first, views, by_role)
         strided = strided or apart
-        axes = len(shape) if by_role or strided or plan.ranked else 0
+        axes = len(shape) if by_role or strided or plan.rank_specific else 0
         for source, (pattern, _) in enumerate(patterns[:inputs]):
             view = views[source]
             if pattern in (at.DENSE, at.LAID) and view is not None and view.shape == shape:
@@ -478,7 +478,7 @@ def _derivation(
         way = at.ANOTHER_BUT_ZERO if number.keeps_zero else at.ANOTHER
         low, high = max(number.low, -LARGEST), min(number.high, LARGEST)
         bounds[number.option] = FreeNumber(way, _bits_of(low), _bits_of(high))
-    whole = {number.option for number in declared if number.whole}
+    whole = {number.option for number in declared if number.integer}
     places = [names.index(name) for name in wanted if name in names]
     fits = all(kinds[place] is (int if names[place] in whole else float) for place in places)
     if not fits or not len(wanted) == len(places) <= at.MAX_DERIVED:

@@ -25,9 +25,9 @@ from openaclnn.core.plan import (
     Free,
     Plan,
     covered_elements,
-    exactly,
-    rounded_first,
-    told_of,
+    numbers_key,
+    operand_signature,
+    rounded_input,
 )
 from openaclnn.engines import arrays, steps
 from openaclnn.engines.cpu.registry import KERNELS, Kernel
@@ -86,7 +86,7 @@ def declines(plan: Plan) -> str | None:
     kernel = kernel_named(plan.kernel)
     if kernel is None:
         return f"no CPU kernel is called {plan.kernel}"
-    return kernel.declines(plan) or rounded_first(plan)
+    return kernel.declines(plan) or rounded_input(plan)
 
 
 @undivided
@@ -168,8 +168,8 @@ def _shared(ability: str, find: Callable[[Plan], Any], plan: Plan) -> Any:
     if not plan.classes:
         return find(plan)
     key = (
-        ability, plan.kernel, plan.compute, plan.class_axis, plan.reduction, exactly(plan.numbers),
-        *[free.option for free in plan.free], *map(told_of, plan.operands),
+        ability, plan.kernel, plan.compute, plan.class_axis, plan.reduction, numbers_key(plan.numbers),
+        *[free.option for free in plan.free], *map(operand_signature, plan.operands),
     )  # fmt: skip
     runner = _runners.get(key)
     if runner is None:

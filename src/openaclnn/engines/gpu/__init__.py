@@ -38,7 +38,7 @@ from openaclnn.core.dtypes import (
     UINT8,
     DType,
 )  # fmt: skip
-from openaclnn.core.plan import BoundedCache, Plan, exactly, rounded_first
+from openaclnn.core.plan import BoundedCache, Plan, numbers_key, rounded_input
 from openaclnn.core.trust import warn_of, why_untrusted
 from openaclnn.engines import arrays, steps
 
@@ -125,7 +125,7 @@ def declines(plan: Plan) -> str | None:
         return "no Triton kernel adds up all elements"
     if plan.compute not in (FLOAT, FLOAT16, BFLOAT16):
         return f"no Triton kernel computes in {plan.compute}"
-    if rounded := rounded_first(plan):
+    if rounded := rounded_input(plan):
         return rounded
     if axes := launcher.declines(plan):
         return axes
@@ -206,7 +206,7 @@ _walked = attrgetter("parameter", "dtype", "strides", "class_stride", "offset", 
 def _signature(plan: Plan) -> tuple[Any, ...]:
     """All that a runner is made of."""
     return (
-        plan.kernel, plan.compute, plan.shape, plan.classes, plan.reduction, exactly(plan.numbers), *map(_walked, plan.operands),
+        plan.kernel, plan.compute, plan.shape, plan.classes, plan.reduction, numbers_key(plan.numbers), *map(_walked, plan.operands),
     )  # fmt: skip
 
 

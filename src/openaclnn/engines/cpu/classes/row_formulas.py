@@ -1107,7 +1107,7 @@ class RowKernel(ClassKernel):
         return bound(run, plan)
 
     def free_numbers(self, plan: Plan) -> Sequence[tuple[str, str, float]]:
-        return tuple((one.option, "i64" if one.whole else "f64", 1) for one in plan.free)
+        return tuple((one.option, "i64" if one.integer else "f64", 1) for one in plan.free)
 
     def schedule(self, plan: Plan) -> Schedule:
         return _scheduled(self.graphs if self.specialized else self.formula.graph(plan.numbers))

@@ -9,7 +9,7 @@ from operator import attrgetter
 from typing import Any
 
 from openaclnn.core.dtypes import FLOAT, FLOAT16, FLOATS, DType
-from openaclnn.core.plan import BoundedCache, Operand, Plan, covered_elements, exactly
+from openaclnn.core.plan import BoundedCache, Operand, Plan, covered_elements, numbers_key
 from openaclnn.engines.cpu.formulas import sums
 from openaclnn.engines.cpu.formulas.forms import (
     TUNED,
@@ -80,7 +80,7 @@ class Elementwise:
         reciprocal = plan.reciprocal  # whoever takes a kernel for any size computes it of the size
         key = (
             plan.compute, plan.output.dtype, plan.reduction, reciprocal, plan.free, single,
-            exactly(plan.numbers, reciprocal), *map(_dtype_of, (*plan.inputs, *plan.more)),
+            numbers_key(plan.numbers, reciprocal), *map(_dtype_of, (*plan.inputs, *plan.more)),
         )  # fmt: skip
         flat = self._flats.get(key)
         if flat is not None:

@@ -321,7 +321,7 @@ def row_major(
         shape = before, behind
         walks = {"full": (classes * behind, 1, behind), "positions": (behind, 1, 0), "classes": (0, 0, 1)}  # fmt: skip
     else:
-        # As plans merge axes (`core.plan.row_major_walks`), so that launches are theirs: images of a pixel each are the pixels of one that has its
+        # As plans merge axes (`core.plan.row_major_strides`), so that launches are theirs: images of a pixel each are the pixels of one that has its
         # classes side by side, and one class of all images is a plane.
         count, several = before * behind, flag(classes > 1)
         merged = any_of(before == 1, behind == 1, classes == 1)

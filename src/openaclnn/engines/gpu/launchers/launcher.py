@@ -18,9 +18,9 @@ from openaclnn.core.plan import (
     Plan,
     collapse,
     covered_elements,
-    exactly,
-    row_major_walks,
-    told_of,
+    numbers_key,
+    operand_signature,
+    row_major_strides,
 )
 from openaclnn.engines.gpu.formulas.tuned import CHOICES, Form, form_of
 from openaclnn.engines.gpu.launchers.geometry import (
@@ -142,7 +142,7 @@ def _remembered_of(launcher: Launcher, plan: Plan, strided: bool) -> Dynamic:
     strides = () if plan.classes or strided else [operand.strides for operand in plan.operands]
     key = (
         launcher, strided, plan.kernel, plan.compute, plan.class_axis, plan.reduction, plan.reciprocal, plan.free,
-        exactly(plan.numbers, plan.reciprocal), *map(told_of, plan.operands), *strides,
+        numbers_key(plan.numbers, plan.reciprocal), *map(operand_signature, plan.operands), *strides,
     )  # fmt: skip
     kept = _remembered.get(key)
     if kept is None:
@@ -152,7 +152,7 @@ def _remembered_of(launcher: Launcher, plan: Plan, strided: bool) -> Dynamic:
 
 def lies_row_major(plan: Plan, images: int, pixels: int) -> bool:
     """Whether the operands of a plan with classes lie as those of a row-major output of (images, classes, pixels)."""
-    merged, walks = row_major_walks(images, plan.classes, pixels)
+    merged, walks = row_major_strides(images, plan.classes, pixels)
     if merged != plan.shape:
         return False
     for operand in plan.operands:
