@@ -107,8 +107,8 @@ def test_rules_about_outputs_say_nothing_where_those_are_left_to_us(operator: Op
         values = bind_arguments(operator, ordered, PRODUCTS[0]).values | left
         for product in PRODUCTS:
             all_rules, fewer = (
-                operator.first_violation(Call(operator, values, product, all_left=all_left))
-                for all_left in (False, True)
+                operator.first_violation(Call(operator, values, product, outputs_omitted=omits))
+                for omits in (False, True)
             )
             assert repr(all_rules) == repr(fewer), (change, product)
 

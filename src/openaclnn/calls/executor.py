@@ -16,7 +16,7 @@ from openaclnn.calls.guard import (
     check_storages,
 )
 from openaclnn.core import rounding
-from openaclnn.core.call import UNFIT, Call, bind_arguments, leave_unbound
+from openaclnn.core.call import CONVERSION_ERRORS, Call, bind_arguments, bind_leniently
 from openaclnn.core.declare import Operator
 from openaclnn.core.forks import undivided
 from openaclnn.core.interop import (
@@ -185,7 +185,7 @@ def _bound(
     try:
         return bind_arguments(operator, arguments, product, workspace_size, executor)
     except AclnnError as error:
-        call = leave_unbound(operator, arguments, product, workspace_size, executor)
+        call = bind_leniently(operator, arguments, product, workspace_size, executor)
         raise operator.null_violation(call) or error from None
 
 
@@ -200,7 +200,7 @@ def _with_views(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
                 viewed.append(value)
             else:
                 viewed.append(view(value))
-        except UNFIT:
+        except CONVERSION_ERRORS:
             viewed.append(value)
     return tuple(viewed)
 

@@ -39,7 +39,7 @@ def check_devices(call: Call) -> str:
     """The memory that all tensors of a call lie in; mixing two is refused."""
     values = call.values
     # Outputs that are all left to us lie nowhere yet.
-    names = call.operator.input_names if call.all_left else values
+    names = call.operator.input_names if call.outputs_omitted else values
     devices: set[str] = {values[name].device for name in names if isinstance(values[name], Tensor)}
     if len(devices) == 1:
         return devices.pop()

@@ -67,7 +67,7 @@ def call_plain(
 def _outline_outputs(operator: Operator, call: Call) -> tuple[str, Sequence[str]]:
     """The device of a call, and the outputs that the caller did not give: these get shapes here, and memory later."""
     values, fresh = call.values, operator.output_names
-    if not call.all_left:
+    if not call.outputs_omitted:
         fresh = tuple([name for name in operator.output_names if values[name] is AUTO])
         for name in operator.output_names:
             if name not in fresh:

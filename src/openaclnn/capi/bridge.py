@@ -14,7 +14,7 @@ from openaclnn.calls.executor import Executor, fail, fail_inside
 from openaclnn.capi import glue
 from openaclnn.capi.handles import table
 from openaclnn.capi.prototypes import Prototype, all_prototypes
-from openaclnn.core.call import leave_unbound
+from openaclnn.core.call import bind_leniently
 from openaclnn.core.dtypes import BOOL, dtype_of_code
 from openaclnn.core.products import current_product
 from openaclnn.core.status import AclnnError, Status
@@ -152,7 +152,7 @@ def _names(prototype: Prototype, conversions: Conversions) -> dict[str, Any]:
             return error
         *arguments, size, place = values
         operator = find_operator(operator_name)
-        call = leave_unbound(
+        call = bind_leniently(
             operator, arguments, current_product(), size is not None, place is not None
         )
         return operator.null_violation(call) or error

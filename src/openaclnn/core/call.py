@@ -1,4 +1,5 @@
-"""Bind: arguments become a `Call`, whose tensors are zero-copy views and whose attributes are plain numbers."""
+"""Binding: `bind_plain` (a plain Python call) and `bind_arguments` (phase one) make a `Call` of a caller's arguments, which checks and plans
+read by C parameter name. Its tensors are views without a copy, its attributes plain numbers."""
 
 from __future__ import annotations
 
@@ -33,9 +34,9 @@ AUTO: Any = _Auto()
 """Stands for a tensor that the plain call leaves to us: the output to allocate, a value to compute."""
 
 _INT64_LIMIT = 1 << 63
-UNFIT = (TypeError, *PRODUCER_ERRORS)
-"""What becomes of a value that is no number, where one is wanted."""
-_INT64, _OUTPUT = Kind.INT64, Kind.OUTPUT  # asking the class takes longer than comparing
+CONVERSION_ERRORS = (TypeError, *PRODUCER_ERRORS)
+"""Exceptions that converting a value raises where it does not fit the parameter's C type."""
+_INT64, _OUTPUT = Kind.INT64, Kind.OUTPUT  # looking a member up takes longer than comparing
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -45,9 +46,9 @@ class Call:
     operator: Interface
     values: dict[str, Any]
     product: Product
-    workspace_size: bool = True  # whether phase one was given a place for each result
-    executor: bool = True
-    all_left: bool = False  # a plain call without outputs, which are all left to us
+    workspace_size: bool = True  # whether phase one was given a pointer for this result
+    executor: bool = True  # and for this one
+    outputs_omitted: bool = False  # a plain call whose caller gave no output
     _reduction: Any = AUTO
 
     def __getitem__(self, name: str) -> Any:
@@ -63,8 +64,8 @@ class Call:
         return isinstance(self.values[name], Tensor)
 
     def axis(self, name: str) -> int | None:
-        """The axis that a parameter numbers, counted from the front; None where its tensor has no such axis. A tensor of no dimensions
-        counts as one of one.
+        """The axis that a parameter numbers, counted from the front; None where its tensor has no such axis. A tensor of 0 dimensions
+        counts as one of 1 dimension.
         """
         number, rank = self.values[name], len(self.tensor(self.operator[name].axis).shape) or 1
         return number % rank if -rank <= number < rank else None
@@ -148,21 +149,20 @@ def _name(parameter: Parameter, value: Any) -> Any:
     raise TypeError(f"a string, got {type(value).__name__}")
 
 
-# FLOAT holds a number by its C type; the kernels of DOUBLE parameters see it as FLOAT too.
+# A FLOAT parameter is rounded here, as by its C type; one of DOUBLE is rounded to FLOAT by the plan.
 _CONVERT: dict[Kind, Callable[[Parameter, Any], Any]] = {
     Kind.SCALAR: _scalar, Kind.BOOL: _bool, Kind.CSTRING: _name, Kind.INT64: _int64,
     Kind.FLOAT: _float, Kind.DOUBLE: _double,
 }  # fmt: skip
 
 
-_Slot = tuple[str, str, Parameter, Callable[[Parameter, Any], Any] | None, Any, bool, bool]
-"""How one parameter is bound: its C and Python names, itself, what converts it (None for tensors), what the plain
-call takes None for, whether it is a tensor that is read, and whether a bare number will do. A bare tuple, since those
-unpack fastest."""
+_Binding = tuple[str, str, Parameter, Callable[[Parameter, Any], Any] | None, Any, bool, bool]
+"""How one parameter is bound: its C name, its Python name, the parameter, its converter (None for tensors), what None means
+in the plain call, whether it is an input tensor, and whether a bare number will do. A bare tuple unpacks fastest."""
 
 
 @functools.cache
-def _slots(operator: Interface) -> tuple[_Slot, ...]:
+def _bindings(operator: Interface) -> tuple[_Binding, ...]:
     single = operator.result_type is None
     return tuple(
         (
@@ -175,31 +175,31 @@ def _slots(operator: Interface) -> tuple[_Slot, ...]:
     )  # fmt: skip
 
 
-def spread(operator: Interface, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The plain call's arguments where there are several outputs: what `out` holds by the outputs' own names."""
-    names, places = operator.result_type._fields, arguments["out"]
-    if places is None:
+def _outputs_by_name(operator: Interface, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a plain call with several outputs, where the arrays of the tuple `out` stand under the outputs' names."""
+    names, outputs = operator.result_type._fields, arguments["out"]
+    if outputs is None:
         return {**arguments, **dict.fromkeys(names)}
-    if not isinstance(places, (tuple, list)) or len(places) != len(names):
+    if not isinstance(outputs, (tuple, list)) or len(outputs) != len(names):
         expected = f"{len(names)} arrays ({', '.join(names)}), each of which may be None"
-        got = f"{len(places)}" if isinstance(places, (tuple, list)) else type(places).__name__
+        got = f"{len(outputs)}" if isinstance(outputs, (tuple, list)) else type(outputs).__name__
         raise AclnnError(Status.ACLNN_ERR_PARAM_INVALID, operator.name, "out", expected, got)
-    return {**arguments, **dict(zip(names, places, strict=True))}
+    return {**arguments, **dict(zip(names, outputs, strict=True))}
 
 
-def _unfit(operator: Interface, parameter: Parameter, value: Any, error: Exception) -> AclnnError:
-    """The refusal of an attribute that the C type could not hold."""
-    if hasattr(type(value), "c_name"):  # a handle, of another kind
-        return _refuse(operator, parameter, _KINDS.get(parameter.kind, "a value"), shown(value))
+def _misfit(operator: Interface, parameter: Parameter, value: Any, error: Exception) -> AclnnError:
+    """The refusal of an attribute that could not be converted to its C type."""
+    if hasattr(type(value), "c_name"):  # a handle of another kind
+        return _refuse(operator, parameter, _EXPECTED.get(parameter.kind, "a value"), shown(value))
     expected, _, got = str(error).rpartition(", got ")
     if not expected:
         plain = isinstance(value, (str, bytes, bool, int, float, complex))
         got = shown(value) if plain else type(value).__name__
-        expected = _KINDS.get(parameter.kind, "a value")
+        expected = _EXPECTED.get(parameter.kind, "a value")
     return _refuse(operator, parameter, expected, got)
 
 
-_KINDS = {
+_EXPECTED = {
     Kind.SCALAR: "an aclScalar", Kind.INT64: "an integer", Kind.FLOAT: "a number",
     Kind.DOUBLE: "a number",
 }  # fmt: skip
@@ -210,18 +210,18 @@ def _tensor(operator: Interface, parameter: Parameter, value: Any) -> Tensor:
         tensor = as_tensor(value)
     except TypeError as error:
         expected, _, got = str(error).rpartition(", got ")
-        if hasattr(type(value), "c_name"):  # a handle, of another kind
+        if hasattr(type(value), "c_name"):  # a handle of another kind
             expected, got = "an aclTensor", shown(value)
         raise _refuse(operator, parameter, expected or "an array", got) from None
     if not tensor.alive:
         raise _refuse(operator, parameter, "a live tensor", "a destroyed one")
     if parameter.kind is _OUTPUT:
-        _check_written(operator, parameter, value, tensor)
+        _check_writable(operator, parameter, value, tensor)
     return tensor
 
 
-def _check_written(operator: Interface, parameter: Parameter, value: Any, tensor: Tensor) -> None:
-    """An output is an array that may be written."""
+def _check_writable(operator: Interface, parameter: Parameter, value: Any, tensor: Tensor) -> None:
+    """Refuse an output that is no array, or that may not be written."""
     if type(value) is np.ndarray and tensor.writable:
         return
     if isinstance(value, np.generic):  # what is written to it would be lost
@@ -236,32 +236,32 @@ def _check_written(operator: Interface, parameter: Parameter, value: Any, tensor
 def bind_arguments(
     operator: Interface, arguments: Sequence[Any], product: Product, *results: bool
 ) -> Call:
-    """Bind phase one's arguments, in C order; None stands for a null pointer. `results`: whether it was given a place for each result."""
+    """Bind phase one's arguments, in C order; None stands for a null pointer. `results`: whether there is a pointer for workspace size and executor."""
     values: dict[str, Any] = {}
-    for slot, value in zip(_slots(operator), arguments, strict=True):
-        name, _, parameter, convert = slot[:4]
+    for binding, value in zip(_bindings(operator), arguments, strict=True):
+        name, _, parameter, convert = binding[:4]
         if convert is None:
             values[name] = None if value is None else _tensor(operator, parameter, value)
             continue
         try:
             values[name] = bound = convert(parameter, value)
-        except UNFIT as error:
-            raise _unfit(operator, parameter, value, error) from None
+        except CONVERSION_ERRORS as error:
+            raise _misfit(operator, parameter, value, error) from None
         if isinstance(bound, Scalar) and not bound.alive:
             raise _refuse(operator, parameter, "a live scalar", "a destroyed one")
     return Call(operator, values, product, *results)
 
 
-def leave_unbound(
+def bind_leniently(
     operator: Interface, arguments: Sequence[Any], product: Product, *results: bool
 ) -> Call:
-    """Arguments that cannot all be bound, for the rules about null: tensors as they came, what is no number as its default."""
+    """A call of arguments that cannot all be bound, for the rules about null: tensors stay as they are, a value of no number becomes the default."""
     values: dict[str, Any] = {}
-    for slot, value in zip(_slots(operator), arguments, strict=True):
-        name, _, parameter, convert = slot[:4]
+    for binding, value in zip(_bindings(operator), arguments, strict=True):
+        name, _, parameter, convert = binding[:4]
         try:
             values[name] = value if convert is None else convert(parameter, value)
-        except UNFIT:
+        except CONVERSION_ERRORS:
             values[name] = parameter.default
     return Call(operator, values, product, *results)
 
@@ -271,24 +271,24 @@ def bind_plain(operator: Interface, arguments: Mapping[str, Any], product: Produ
     values: dict[str, Any] = {}
     numbers: dict[str, Any] = {}
     if operator.result_type is not None:
-        arguments = spread(operator, arguments)
+        arguments = _outputs_by_name(operator, arguments)
     views = viewers_now()
-    for name, python_name, parameter, convert, absent, read, weak in _slots(operator):
+    for name, python_name, parameter, convert, absent, read, weak in _bindings(operator):
         value = arguments[python_name]
         if convert is not None:
             try:
                 values[name] = convert(parameter, value)
-            except UNFIT as error:
-                raise _unfit(operator, parameter, value, error) from None
+            except CONVERSION_ERRORS as error:
+                raise _misfit(operator, parameter, value, error) from None
         elif value is None:
             values[name] = absent
         elif type(value) in views:
             try:
                 values[name] = tensor = views[type(value)](value)
-            except UNFIT:
+            except CONVERSION_ERRORS:
                 values[name] = tensor = _tensor(operator, parameter, value)  # says what is wrong
             if not read:
-                _check_written(operator, parameter, value, tensor)
+                _check_writable(operator, parameter, value, tensor)
         elif read and weak and is_number(value):
             numbers[name] = value
             values[name] = None
@@ -302,8 +302,8 @@ def bind_plain(operator: Interface, arguments: Mapping[str, Any], product: Produ
                 raise _refuse(operator, operator[name], expected, str(number))
             with np.errstate(over="ignore"):
                 values[name] = Tensor.from_numpy(np.asarray(number).astype(dtype.numpy))
-    all_left = {values[name] for name in operator.output_names} == {AUTO}
-    return Call(operator, values, product, all_left=all_left)
+    outputs_omitted = {values[name] for name in operator.output_names} == {AUTO}
+    return Call(operator, values, product, outputs_omitted=outputs_omitted)
 
 
 def _weak_dtype(operator: Interface, values: Mapping[str, Any]) -> DType:
@@ -328,17 +328,17 @@ def plain_arguments(
         raise TypeError(f"{operator.python_name}() takes {len(names)} positional arguments")
     if twice:
         raise TypeError(f"{operator.python_name}() was given {twice[0]} twice")
-    whole = operator.plain_defaults | positional | dict(kwargs)
-    for name, value in whole.items():
+    arguments = operator.plain_defaults | positional | dict(kwargs)
+    for name, value in arguments.items():
         if name not in operator.plain_defaults:
             raise TypeError(f"{operator.python_name}() has no parameter {name!r}")
         if value is REQUIRED:
             raise TypeError(f"{operator.python_name}() needs {name}")
-    return whole
+    return arguments
 
 
 def product_of(operator: Interface, product: str | Product | None) -> Product:
-    """The profile an argument names, or the one in force."""
+    """The product profile that the argument `product` names, or the one in force where it is None."""
     if product is None:
         return current_product()
     if isinstance(product, Product):

@@ -1,7 +1,7 @@
-"""The rules that operators share. An operator lists them in its document's order; the first one broken decides the status.
+"""The checks that operators share. An operator lists them in its document's order; the first one broken decides the status.
 
-A `Check` looks at a bound call and returns a `Violation`, or None. A tensor left to us (AUTO) has not been made yet
-and breaks no rule.
+A `Check` looks at a bound call and returns a `Violation`, or None. An output that the caller left to us (AUTO) has not been made yet
+and breaks no rule. The functions here make checks: their first argument is the row of the document's table.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TILING = Status.ACLNN_ERR_INNER_TILING_ERROR
 
 
 class Violation(NamedTuple):
-    """What a broken rule says: which parameter, what was expected, what came."""
+    """What a broken rule says: which parameter is at fault, what was expected of it, and what the caller passed."""
 
     parameter: str
     expected: str
@@ -41,14 +41,14 @@ class Check(NamedTuple):
     row: str
     status: int
     rule: str
-    names: tuple[str, ...]  # of parameters that it looks up; a rule of one operator alone says none
+    names: tuple[str, ...]  # parameters that it looks up; () for a rule of a single operator
     broken_by: Callable[[Call], Violation | None]
-    about: str = ""  # the one argument without which there is nothing to say; "": several
-    # How it is called: the row's number, with a letter where the row has several rules.
+    about: str = ""  # the single argument that can break the rule; "": several can
+    # The row's number, with a letter where the row has several rules.
     number: str = ""
 
     def refusal(self, operator: str, violation: Violation) -> AclnnError:
-        """What a call of the operator is told that breaks the rule so."""
+        """The exception for a call of the operator that breaks the rule."""
         error = AclnnError(self.status, operator, *violation)
         error.rule = f"{self.number}: {self.rule}"
         return error
@@ -57,8 +57,8 @@ class Check(NamedTuple):
 def numbered(checks: Iterable[Check]) -> tuple[Check, ...]:
     """The checks of an operator with their numbers: 3, or 3a, 3b, ... where the document's table says several rules in its third row."""
     checks = tuple(checks)
-    several = Counter(check.row for check in checks)
-    letters = {row: iter(ascii_lowercase) for row, count in several.items() if count > 1}
+    counts = Counter(check.row for check in checks)
+    letters = {row: iter(ascii_lowercase) for row, count in counts.items() if count > 1}
     return tuple([
         check._replace(number=check.row + next(letters[check.row]) if check.row in letters else check.row)
         for check in checks
@@ -66,7 +66,7 @@ def numbered(checks: Iterable[Check]) -> tuple[Check, ...]:
 
 
 class Outcome(NamedTuple):
-    """A check that was made, and what it found."""
+    """A check that was made of a call, and the violation that it found, if any."""
 
     check: Check
     violation: Violation | None
@@ -105,29 +105,29 @@ def not_null(row: str, *which: str) -> Check:
 
 
 Fault = tuple[str, str] | None
-"""What a tensor was expected to be, and what it is; None where it is that."""
+"""What a tensor was expected to be, and what it is; None where it is as expected."""
 
 
 def of_tensors(
-    row: str, rule: str, which: tuple[str, ...], fault: Callable[[Call, Tensor], Fault], status: int = INVALID
+    row: str, rule: str, which: tuple[str, ...], fault_of: Callable[[Call, Tensor], Fault], status: int = INVALID
 ) -> Check:  # fmt: skip
-    """A rule on each of some tensors, as far as they are there."""
+    """A rule on each of some tensors; those that are null or not made yet break none."""
 
     def broken_by(call: Call) -> Violation | None:
         values = call.values
         for name in which:
             tensor = values[name]
             if isinstance(tensor, Tensor):
-                found = fault(call, tensor)
-                if found is not None:
-                    return Violation(name, *found)
+                fault = fault_of(call, tensor)
+                if fault is not None:
+                    return Violation(name, *fault)
         return None
 
     return Check(row, status, rule, which, broken_by, which[0] if len(which) == 1 else "")
 
 
-def _alike(row: str, name: str, other: str, what: str, told: Callable[[Any], tuple[str, str]], status: int = INVALID) -> Check:  # fmt: skip
-    """A tensor has what another has; `told` has such a thing as what is expected, and as what came."""
+def _same(row: str, name: str, other: str, what: str, texts_of: Callable[[Any], tuple[str, str]], status: int = INVALID) -> Check:  # fmt: skip
+    """A tensor has the same attribute (`what`) as another. `texts_of` writes a value for a message: as the expected one, and as the one passed."""
     value_of = attrgetter(what)
 
     def broken_by(call: Call) -> Violation | None:
@@ -137,25 +137,25 @@ def _alike(row: str, name: str, other: str, what: str, told: Callable[[Any], tup
         value, wanted = value_of(tensor), value_of(model)
         if value == wanted:
             return None
-        return Violation(name, f"{told(wanted)[0]}, the {what} of {other}", told(value)[1])
+        return Violation(name, f"{texts_of(wanted)[0]}, the {what} of {other}", texts_of(value)[1])
 
     return Check(row, status, f"{name} has the {what} of {other}", (name, other), broken_by, name)
 
 
 def same_dtype(row: str, name: str, other: str) -> Check:
-    return _alike(row, name, other, "dtype", lambda dtype: (f"dtype {dtype}", dtype.name))
+    return _same(row, name, other, "dtype", lambda dtype: (f"dtype {dtype}", dtype.name))
 
 
 def same_shape(row: str, name: str, other: str, status: int = INVALID) -> Check:
-    return _alike(row, name, other, "shape", lambda shape: (f"shape {shape}",) * 2, status)
+    return _same(row, name, other, "shape", lambda shape: (f"shape {shape}",) * 2, status)
 
 
 def same_format(row: str, name: str, other: str) -> Check:
-    return _alike(row, name, other, "format", lambda code: (_format_name(code),) * 2)
+    return _same(row, name, other, "format", lambda code: (_format_name(code),) * 2)
 
 
 def dtype_in(row: str, *which: str, more: tuple[DType, ...] = (), status: int = INVALID) -> Check:
-    """The product's floating types, and some more."""
+    """Tensors have one of the product's floating types, or one of `more`."""
 
     def fault(call: Call, tensor: Tensor) -> Fault:
         product = call.product
@@ -177,7 +177,7 @@ def dtype_one_of(row: str, name: str, dtypes: tuple[DType, ...]) -> Check:
 
 
 def castable(row: str, name: str, source: Callable[[Call], DType | None], what: str) -> Check:
-    """The computed type may be written to the output."""
+    """The type that `source` says, in which results are computed, converts to that of the output."""
 
     def fault(call: Call, tensor: Tensor) -> Fault:
         computed = source(call)
@@ -191,7 +191,7 @@ def castable(row: str, name: str, source: Callable[[Call], DType | None], what: 
 def scalar_castable(
     row: str, *which: str, to: Callable[[Call], DType | None] = lambda call: FLOAT, what: str = "FLOAT"
 ) -> Check:  # fmt: skip
-    """Scalars that FLOAT, or another dtype, can hold, those of them that are not null."""
+    """Scalars that are not null convert to FLOAT, or to the dtype that `to` says."""
 
     def broken_by(call: Call) -> Violation | None:
         dtype = to(call) or FLOAT
@@ -240,8 +240,8 @@ def axis_in_range(row: str, name: str, tensor: str) -> Check:
 def unless_empty(
     which: tuple[str, ...], *rules: Check, heeded_on: tuple[str, ...] = ()
 ) -> tuple[Check, ...]:
-    """Rules that a call with an empty tensor among these is not held to: its interface returns success before; but on some products
-    it does not.
+    """The rules, which calls with an empty tensor among these do not have to keep: the interface returns success before it checks them, except on
+    the products `heeded_on`.
     """
     return only_if(
         lambda call: call.product.tag in heeded_on or not any(call.tensor(n).empty for n in which), *rules
@@ -249,7 +249,7 @@ def unless_empty(
 
 
 def only_if(holds: Callable[[Call], bool], *rules: Check) -> tuple[Check, ...]:
-    """Rules that some calls alone are held to."""
+    """The rules, which only calls have to keep for which `holds` is true."""
 
     def broken_if(rule: Check) -> Callable[[Call], Violation | None]:
         return lambda call: rule.broken_by(call) if holds(call) else None
@@ -258,7 +258,7 @@ def only_if(holds: Callable[[Call], bool], *rules: Check) -> tuple[Check, ...]:
 
 
 def element_count_is(row: str, name: str, count: Callable[[Call], int], what: str) -> Check:
-    """As many elements as `what`, which stands for a number."""
+    """A tensor has as many elements as `count` says; `what` is the text for that number."""
 
     def fault(call: Call, tensor: Tensor) -> Fault:
         wanted = count(call)
@@ -275,11 +275,11 @@ def one_element(row: str, name: str) -> Check:
 
 
 Shapes = Callable[[Call], tuple[tuple[int, ...], ...]]
-"""The shapes that a call allows a tensor."""
+"""A function of the shapes that a tensor may have in a call."""
 
 
 def shape_is(row: str, name: str, wanted: Shapes, what: str, status: int = INVALID) -> Check:
-    """The shape is one of those that the call asks for."""
+    """A tensor has one of the shapes that `wanted` says; `what` is the text for them."""
 
     def fault(call: Call, tensor: Tensor) -> Fault:
         shapes = wanted(call)
@@ -291,7 +291,7 @@ def shape_is(row: str, name: str, wanted: Shapes, what: str, status: int = INVAL
 
 
 def broadcastable(row: str, *which: str) -> Check:
-    """Each one named must broadcast with those before it."""
+    """Each tensor broadcasts with those named before it."""
 
     def broken_by(call: Call) -> Violation | None:
         shapes = [call.values[name].shape for name in which]
@@ -308,13 +308,13 @@ def broadcastable(row: str, *which: str) -> Check:
 def broadcasts_to(
     row: str, name: str, shape: Callable[[Call], tuple[int, ...]], what: str
 ) -> Check:
-    """A tensor, if there is one, stretches to a shape."""
+    """A tensor, if it is not null, broadcasts to the shape that `shape` says; `what` is the text for it."""
 
     def fault(call: Call, tensor: Tensor) -> Fault:
-        whole = shape(call)
-        if broadcast_shapes(tensor.shape, whole) == whole:
+        target = shape(call)
+        if broadcast_shapes(tensor.shape, target) == target:
             return None
-        return f"a shape that broadcasts to {whole}, {what}", f"shape {tensor.shape}"
+        return f"a shape that broadcasts to {target}, {what}", f"shape {tensor.shape}"
 
     return of_tensors(row, f"{name} broadcasts to {what}", (name,), fault)
 
@@ -347,7 +347,7 @@ def reduction_known(row: str, name: str, status: int = INVALID) -> Check:
 
 
 def any_reduction(row: str, name: str, choices: tuple[str, ...]) -> Check:
-    """Any number is a reduction; of words those are that Python calls them by."""
+    """Any number is a reduction, as the document has it; of words only `choices` are, which Python calls them by."""
     known = f"{', '.join(choices[:-1])} or {choices[-1]}"
 
     def broken_by(call: Call) -> Violation | None:
@@ -364,7 +364,7 @@ def format_is_nd(row: str, *which: str) -> Check:
 
 
 def format_not_in(row: str, formats: frozenset[Format], *which: str) -> Check:
-    """None of the product's private formats."""
+    """Tensors have none of these formats, which are private to products."""
 
     def fault(call: Call, tensor: Tensor) -> Fault:
         private = tensor.format in formats
@@ -383,11 +383,11 @@ def _format_name(code: int) -> str:
 def expect(
     row: str, rule: str, name: str, expected: str, got: Callable[[Call], object], status: int = INVALID
 ) -> Check:  # fmt: skip
-    """A rule of one operator alone that a parameter is as expected: `got` says what came where it is not, and "" where it is."""
+    """A rule of a single operator about one parameter. `got` returns the text or value to show where the rule is broken, and "" where it is kept."""
 
     def broken_by(call: Call) -> Violation | None:
-        came = got(call)
-        return Violation(name, expected, str(came)) if came else None
+        shown = got(call)
+        return Violation(name, expected, str(shown)) if shown else None
 
     return value_check(row, rule, broken_by, status)
 
@@ -395,14 +395,14 @@ def expect(
 def value_check(
     row: str, rule: str, broken_by: Callable[[Call], Violation | None], status: int = INVALID
 ) -> Check:
-    """A rule of one operator alone, that says itself what is expected."""
+    """A rule of a single operator, whose function `broken_by` makes the violation."""
     return Check(row, status, rule, (), broken_by)
 
 
 def product_has_operator(row: str, status: int, unless_empty: tuple[str, ...] = ()) -> Check:
-    """Families that lack the operator fail where the vendor's library looks for the kernel.
+    """The product has the operator; where it does not, the vendor's library fails when it looks for the kernel.
 
-    The hand-written interfaces return success for empty tensors before they get there.
+    Interfaces written by hand return success for empty tensors before they look: `unless_empty` names those.
     """
 
     def broken_by(call: Call) -> Violation | None:

@@ -1,6 +1,6 @@
 """How an operator is declared. Everything that users see of an operator derives from one `Operator`.
 
-The registry is filled by `openaclnn.operators`; who needs it full imports it from there.
+Modules of `openaclnn.operators` declare and `register` operators. Import the complete `registry` from that package, which loads all families first.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from openaclnn.core.status import AclnnError, Status
 from openaclnn.core.tensor import Scalar, Tensor
 
 OutputSpec = tuple[tuple[int, ...], DType]
-"""The shape and dtype of an output that is made for the caller."""
+"""The shape and dtype of an output that the caller left to us."""
 
 
 def like(name: str) -> Callable[[Call], OutputSpec]:
-    """For an operator whose output has the shape and dtype of one of its tensors."""
+    """`Operator.result` for an operator whose output has the shape and dtype of the tensor of this name."""
     return lambda call: (call.tensor(name).shape, call.tensor(name).dtype)
 
 
@@ -56,30 +56,30 @@ class Sample:
 
 @dataclass(frozen=True)
 class Gradient:
-    """The operator that computes another's derivative by its first tensor.
+    """Which operator computes the derivative of an operator (the forward) by its first tensor, for PyTorch's autograd.
 
-    Its parameters are what is called so in the forward, or what `sources` says: an input, or the output. What the forward lacks has its
-    default.
+    Each of its parameters takes the forward's argument of the same name, or the input or output that `sources` names. A parameter
+    that the forward lacks takes its default.
     """
 
-    operator: str  # its C name
-    sources: Mapping[str, str] = field(default_factory=dict)  # C names of the forward's by its own
+    operator: str  # the C name of the operator that computes the derivative
+    sources: Mapping[str, str] = field(default_factory=dict)  # the forward's C names, by its own
     others: Mapping[str, Gradient] = field(default_factory=dict)  # derivatives by other tensors
-    expanded: bool = False  # tensors are stretched to one shape first, and what is summed over that
-    incoming: str = ""  # its tensor that is the gradient of the result; "": the first
-    # Options that are not the forward's own values, but made of these.
+    expanded: bool = False  # its tensors are broadcast to one shape before the call
+    incoming: str = ""  # its parameter for the gradient of the forward's result; "": the first
+    # By parameter: a function that computes the option from the forward's.
     converted: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Discrepancy:
-    """What products are known to compute against their documents, which we follow: of which calls, and how."""
+    """A case in which products are known to compute something else than the document says, which we follow. The sanitizer tells users."""
 
-    products: frozenset[str]  # by tag
-    parameter: str  # that it depends on, by its C name
-    text: str  # behind the product's name
+    products: frozenset[str]  # their tags
+    parameter: str  # the C name of the parameter that it depends on
+    text: str  # a predicate, which follows the product's name
     applies: Callable[[Call], bool]
-    ignored_targets: bool = False  # and a target is ignoreIndex
+    ignored_targets: bool = False  # applies only to calls in which a target is ignoreIndex
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -87,37 +87,37 @@ class Operator(Interface):
     """One operator: an interface with ordered checks, plan and float64 reference."""
 
     checks: tuple[Check, ...]
-    # An `OutputSpec` for an omitted output; of several, a tuple of those.
+    # The `OutputSpec` of an omitted output; with several outputs, a tuple of one for each.
     result: Callable[[Call], Any]
     plan: Callable[[Call], Plan]
-    reference: Callable[..., Any]  # the output in float64; of several, a tuple
+    reference: Callable[..., Any]  # computes the output in float64; several outputs in a tuple
     samples: tuple[Sample, ...] = ()
     generated: bool = False  # the vendor generates this interface: its phase two is stricter
-    # Arguments as the reference is to see them: what a product accepts without effect, what is converted first.
+    # Arguments that the reference takes in another form than the call: those that a product ignores, or converts first.
     seen_by_reference: Callable[[Call], dict[str, Any]] = lambda call: {}
-    # Numbers of the document that are no options: plans have them as FLOAT, float64 has all their digits.
+    # Numbers of the document that are no options: plans have them as FLOAT, the reference in float64 with all digits.
     constants: tuple[float, ...] = ()
-    gradient: Gradient | None = None  # where one operator of the interface computes its derivative
+    gradient: Gradient | None = None  # if an operator of the interface computes its derivative
     discrepancies: tuple[Discrepancy, ...] = ()
     # The operator of `torch.ops.aten` that computes the same, special values included.
     aten: str = ""
-    module: str = ""  # where it is declared; "": where its reference is
+    module: str = ""  # the module that declares it; "": that of its reference
 
     def __post_init__(self) -> None:
-        if all(isinstance(check, Check) for check in self.checks):  # else registering tells it
+        if all(isinstance(check, Check) for check in self.checks):  # else `register` refuses it
             object.__setattr__(self, "checks", numbered(self.checks))
 
     @cached_property
     def _rules(self) -> tuple[tuple[tuple[Any, Check], ...], ...]:
-        """The checks that a call can break; where all outputs are left to us, not those about outputs, nor about phase one's results,
-        which are left to us then, too.
+        """The checks that a call can break, without and with `Call.outputs_omitted`: a plain call without outputs can break neither checks about
+        outputs nor those about phase one's results.
         """
-        left = {"executor", *self.output_names}
+        omitted = {"executor", *self.output_names}
         every = tuple([(check.broken_by, check) for check in self.checks])
-        return every, tuple([rule for rule in every if rule[1].about not in left])
+        return every, tuple([rule for rule in every if rule[1].about not in omitted])
 
     def run_checks(self, call: Call) -> list[Outcome]:
-        """Make the checks in order, up to and including the first broken one."""
+        """The outcomes of the checks in order, up to and including the first broken one."""
         outcomes = []
         for check in self.checks:
             violation = check.broken_by(call)
@@ -127,21 +127,21 @@ class Operator(Interface):
         return outcomes
 
     def first_violation(self, call: Call) -> AclnnError | None:
-        """The refusal that the first broken rule asks for, or None for a sound call."""
-        for broken_by, check in self._rules[call.all_left]:
+        """The exception for the first broken rule, or None where the call breaks none."""
+        for broken_by, check in self._rules[call.outputs_omitted]:
             violation = broken_by(call)
             if violation is not None:
                 return check.refusal(self.name, violation)
         return None
 
     def verify(self, call: Call) -> None:
-        """Raise the refusal that the first broken rule asks for, if there is one."""
+        """Raise the exception for the first broken rule, if there is one."""
         error = self.first_violation(call)
         if error is not None:
             raise error
 
     def null_violation(self, call: Call) -> AclnnError | None:
-        """The refusal that the rules about null ask for, which stand before all others; the call may be unbound."""
+        """The exception for a broken rule about null, which stand before all others; tensors of the call need not be bound."""
         for check in self.checks:
             if check.status != Status.ACLNN_ERR_PARAM_NULLPTR:
                 break
@@ -160,7 +160,7 @@ class Operator(Interface):
     ) -> dict[str, Any]:
         """A plain call's arguments as the reference takes them; AclnnError where the plain call would raise it.
 
-        They outlive the call's own; with `copied=False`, NumPy's arrays are those that were given.
+        Tensors' values are copied; with `copied=False`, the caller's NumPy arrays are taken as they are.
         """
         profile = product_of(self, product)
         named = plain_arguments(self, args, kwargs)
@@ -182,7 +182,7 @@ class Operator(Interface):
         return (outputs,) if self.result_type is None else outputs
 
     def outline(self, call: Call, device: str = "cpu") -> None:
-        """Describe the outputs that are left to us in a call: they have no memory yet."""
+        """Put a tensor with shape and dtype, but without memory, in the place of each output that the caller left to us."""
         values = call.values
         for name, (shape, dtype) in zip(self.output_names, self.results(call), strict=True):
             if values[name] is AUTO:
@@ -205,13 +205,13 @@ class Operator(Interface):
 
     @property
     def home(self) -> str:
-        """The module that declares it."""
+        """The name of the module that declares the operator."""
         return self.module or self.reference.__module__
 
     @property
     def workloads(self) -> Any:
-        """Test cases, benchmark problems and PyTorch peers: `workloads/<name>.py` beside the declaring `<name>.py`, or what has the operator's
-        Python name there."""
+        """Benchmark problems and PyTorch peers: the module `workloads/<name>.py` beside the declaring `<name>.py`, or its attribute of the
+        operator's Python name."""
         package, _, name = self.home.rpartition(".")
         module = importlib.import_module(f"{package}.workloads.{name}")
         return getattr(module, self.python_name, module)
@@ -224,7 +224,7 @@ _operators: dict[str, Operator] = {}
 
 
 def register(operator: Operator) -> Operator:
-    """Add an operator to the registry, which every interface iterates; TypeError says all that is wrong with it."""
+    """Add an operator to the registry, which every interface iterates; TypeError lists all faults of the declaration."""
     faults = _faults(operator)
     known = _operators.get(operator.name)
     if known is not None and known.home != operator.home:
@@ -241,9 +241,9 @@ def registry() -> tuple[Operator, ...]:
 
 
 def _reference_arguments(call: Call, named: Mapping[str, Any]) -> dict[str, Any]:
-    """A bound call as the reference takes it: arrays of their own dtype, attributes as FLOAT holds them.
+    """A bound call's arguments as the reference takes them: arrays in their own dtype, numbers as FLOAT holds them.
 
-    NumPy's arrays among those named, by Python name, are taken as they are; other tensors' values are copied.
+    `named` has arguments of the plain call by Python name: NumPy arrays among them are taken as they are, other tensors' values are copied.
     """
     arguments: dict[str, Any] = {}
     for parameter in call.operator.parameters:
@@ -251,9 +251,9 @@ def _reference_arguments(call: Call, named: Mapping[str, Any]) -> dict[str, Any]
         if parameter.kind is Kind.OUTPUT and not parameter.in_place:
             continue
         if parameter.is_tensor:
-            known = named.get(parameter.python_name)
-            if isinstance(known, np.ndarray):
-                value = known
+            array = named.get(parameter.python_name)
+            if isinstance(array, np.ndarray):
+                value = array
             else:
                 value = _array(call, parameter.name, value) if isinstance(value, Tensor) else None
         elif parameter.choices:
@@ -267,7 +267,7 @@ def _reference_arguments(call: Call, named: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _array(call: Call, name: str, tensor: Tensor) -> np.ndarray[Any, Any]:
-    """A tensor's values, which outlive it."""
+    """A copy of a tensor's values."""
     if tensor.device != "cpu" or tensor.raw:
         got = "memory known by its address alone" if tensor.raw else tensor.device
         raise AclnnError(
@@ -277,7 +277,7 @@ def _array(call: Call, name: str, tensor: Tensor) -> np.ndarray[Any, Any]:
 
 
 def stray_target(plan: Plan, tensor: Tensor) -> AclnnError | None:
-    """The refusal of a class index that is neither in range nor ignored: where it is, and what."""
+    """The exception for the first class index that is neither in range nor ignored, or None; it says where the index stands."""
     target = view_memory(tensor).astype(np.int64)
     ignored = plan.numbers["ignore_index"]
     bad = ((target < 0) | (target >= plan.classes)) & (target != ignored)
@@ -296,8 +296,8 @@ _TAGS = frozenset(family.tag for family in FAMILIES)
 
 
 def _faults(operator: Operator) -> list[str]:
-    """All that is wrong with a declaration, in its order, each with where it stands, what is expected and what is there; but of
-    what says names only where the names are known to be right.
+    """All faults of a declaration in its order: where each stands, what is expected and what is there. Uses of names are looked at only if the names
+    are right.
     """
     for stage in (
         (_faults_of_parts,),
@@ -327,7 +327,7 @@ def _faults_of_names(operator: Operator) -> Iterator[str]:
         yield f"name: expected aclnn in front, got {operator.name}"
     file = operator.home.rpartition(".")[2]
     derives_workloads = type(operator).workloads is not Operator.workloads
-    # By the file its workloads are found.
+    # Its workloads are found by the file's name.
     if not (derives_workloads or operator.module) and file != operator.python_name:
         yield f"file: expected {operator.python_name}.py, which has its reference, got {file}.py"
     if operator.families - _TAGS:
@@ -362,7 +362,7 @@ def _faults_of_parameters(operator: Operator) -> Iterator[str]:
 
 
 def _faults_of_uses(operator: Operator) -> Iterator[str]:
-    """Of what names parameters: checks, reference, samples; and of the plan."""
+    """Faults of checks, reference and samples, which name parameters, and of the plan."""
     known = {"workspaceSize", "executor", *operator.places}
     for check in operator.checks:
         for name in check.names:
@@ -386,7 +386,7 @@ def _faults_of_uses(operator: Operator) -> Iterator[str]:
                 yield f"sample {sample.title!r}: expected some of {', '.join(names)}, got {name}"
             for name in sorted(required - present):
                 yield f"sample {sample.title!r}: expected {name}, got {', '.join(present)}"
-    # A plan names its kernel by a formula: a function of that package without `@formula` has no name to give.
+    # A plan takes its kernel's name from a formula; a function of that package that lacks `@formula` has no such name.
     plan = operator.plan
     for name in plan.__code__.co_names if isinstance(plan, FunctionType) else ():
         function = plan.__globals__.get(name)
@@ -399,7 +399,7 @@ _SHORT = {"FLOAT": "F32", "FLOAT16": "F16", "BFLOAT16": "BF16", "DOUBLE": "F64"}
 
 @dataclass(frozen=True)
 class SupportTable:
-    """Operator by product: the dtypes it computes with there; print it, or read `header` and `rows`."""
+    """Which dtypes each operator computes with on each product. Print it, or read `header` and `rows`."""
 
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]

@@ -1,6 +1,6 @@
 """An operator's interface: its names, its parameters, and what derives from them in C and in Python.
 
-What calls ask for is computed once: an interface never changes.
+An interface never changes, so properties that calls read are computed once.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class _Required:
 
 
 REQUIRED: Any = _Required()
-"""The default of a parameter that has none."""
+"""Stands in place of a default where the plain call must be given the parameter."""
 
 
 class Kind(Enum):
@@ -55,9 +55,9 @@ class Parameter:
     computed: bool = False  # the plain call may leave it out; the kernel then computes it
     weak: bool = True  # a Python number given here takes the dtype of the call's other tensors
     choices: tuple[str, ...] = ()  # names of an enumerated value, by number
-    c_type: str = ""  # where the prototype departs from its kind's C type
+    c_type: str = ""  # the C type in the prototype, if it is not that of `kind`
     in_place: bool = False  # an output that is read before it is written
-    axis: str = ""  # an integer that numbers an axis of this tensor: from -rank to rank - 1, from the end below 0
+    axis: str = ""  # the tensor whose axis this integer numbers, from -rank to rank - 1
 
     @property
     def declaration(self) -> str:
@@ -66,16 +66,16 @@ class Parameter:
 
     @cached_property
     def python_name(self) -> str:
-        """The plain call's name: snake case, without the C suffix; what is written alone is `out`."""
+        """The plain call's name: snake case, without the C suffix `Optional`; an output that is not read is `out`."""
         if self.kind is Kind.OUTPUT and not self.in_place:
             return "out"
         name = snake_case(self.name.removesuffix("Optional"))
-        # PyTorch's spelling of what is a keyword in Python.
+        # `lambda` is a keyword of Python; PyTorch spells the parameter so.
         return "lambd" if name == "lambda" else name
 
     @cached_property
     def field(self) -> str:
-        """An output's name among several: snake case, without the C suffix."""
+        """An output's name in the named tuple of several: snake case, without the C suffixes."""
         return snake_case(self.name.removesuffix("Optional").removesuffix("Out"))
 
     @cached_property
@@ -123,17 +123,17 @@ class Interface:
 
     @cached_property
     def outputs(self) -> tuple[Parameter, ...]:
-        """What is written, in C order."""
+        """The parameters that are written, in C order."""
         return tuple(p for p in self.parameters if p.kind is Kind.OUTPUT)
 
     @cached_property
     def output_names(self) -> tuple[str, ...]:
-        """The names of what is written."""
+        """The names of the parameters that are written."""
         return tuple(p.name for p in self.outputs)
 
     @cached_property
     def output(self) -> Parameter:
-        """The output, or the first of several."""
+        """The first output."""
         return self.outputs[0]
 
     @cached_property
@@ -151,12 +151,12 @@ class Interface:
 
     @cached_property
     def input_names(self) -> tuple[str, ...]:
-        """The names of the tensors that are read, in C order; not those that are read before they are written."""
+        """The names of the tensors that are read only, in C order; outputs that work in place are not among them."""
         return tuple(p.name for p in self.tensors if p.kind is Kind.TENSOR)
 
     @cached_property
     def input_places(self) -> tuple[int, ...]:
-        """The numbers in C order of the tensors that are read."""
+        """The numbers in C order of the tensors that are read only."""
         return tuple(self.places[name] for name in self.input_names)
 
     @cached_property
@@ -185,7 +185,7 @@ class Interface:
 
     @cached_property
     def plain_defaults(self) -> dict[str, Any]:
-        """The plain call's arguments by Python name where nothing is given: REQUIRED, or the default."""
+        """The plain call's defaults by Python name; REQUIRED where there is none."""
         positional, keywords = self.plain_parameters
         defaults = {p.python_name: p.default for p in (*positional, *keywords)}
         return defaults if self.output.in_place else defaults | {self.output.python_name: None}
@@ -202,7 +202,7 @@ class Interface:
 
     @property
     def data_dtypes(self) -> tuple[DType, ...]:
-        """The dtypes of its data: of the first tensor it needs that may have several floating ones, or of the first."""
+        """The dtypes of the data: those of the first required input that allows several floating types, else those of the first tensor."""
         needed = [p.dtypes for p in self.tensors if p.is_read and not p.optional]
         several = (dtypes for dtypes in needed if [d.kind for d in dtypes].count("floating") > 1)
         return next(several, self.tensors[0].dtypes)

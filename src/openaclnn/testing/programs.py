@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from openaclnn.core.call import UNFIT
+from openaclnn.core.call import CONVERSION_ERRORS
 from openaclnn.core.declare import Operator, Sample
 from openaclnn.core.dtypes import DOUBLE, FLOAT, DType, dtype_of_numpy, is_int64
 from openaclnn.core.interface import REQUIRED, Kind, Parameter, snake_case
@@ -297,7 +297,7 @@ def _attribute(
 def _scalar(name: str, value: Any, declarations: list[str], releases: list[str]) -> str:
     try:
         scalar = Scalar.of(value)
-    except UNFIT as error:
+    except CONVERSION_ERRORS as error:
         raise ValueError(f"{name}: no C program can give {value!r} for an aclScalar") from error
     dtype = scalar.dtype
     if dtype is DOUBLE and (float(np.float32(value)) == value or math.isnan(value)):
