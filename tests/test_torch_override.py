@@ -631,7 +631,7 @@ def raising(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
     def compute(*arguments: Any, **more: Any) -> Any:
         raise error
 
-    monkeypatch.setattr(override, "_computing", lambda name: (compute, override._nowhere_short))
+    monkeypatch.setattr(override, "_computing", lambda name: (compute, override.no_fast_path))
 
 
 @pytest.mark.parametrize("name", ["elu", "smooth_l1_loss"])

@@ -21,7 +21,7 @@ from openaclnn.engines.machine.code import Code
 from openaclnn.engines.machine.host import machine
 from openaclnn.engines.machine.values import Value
 from openaclnn.repeat import phases
-from openaclnn.repeat.cache import _no_fast_path
+from openaclnn.repeat.cache import no_fast_path
 from openaclnn.runtime.memory import used_bytes
 
 __all__ = ["SCENES", "Refused", "Scene"]
@@ -127,7 +127,7 @@ class FirstCalls(Scene):
         opened = phases.phase_cache(openaclnn.find_operator("elu"))
         for road in (openaclnn.elu.cache, opened):
             road.forget()
-            road.call = road._builtin = _no_fast_path
+            road.call = road._builtin = no_fast_path
             road._control = None
         results = [openaclnn.elu(self.x) for _ in range(2)]
         for _ in range(3):

@@ -7,7 +7,6 @@ docs/calls.md says why that is enough.
 
 from __future__ import annotations
 
-import operator
 import sys
 import threading
 import weakref
@@ -47,23 +46,21 @@ class CallCache:
         self._arrays = [p for p in parameters if p.is_tensor]
         if declared.output.in_place:  # what is read and what is written, in one
             self._arrays.append(declared.output)
-        self._arrays_of = _getter([p.python_name for p in self._arrays])
         # Of several outputs a plain call has the first alone, for all.
+        self._passed = [p.python_name for p in self._arrays]
         self._arrays += [p for p in declared.outputs if p not in self._arrays]
         self._names = tuple([p.name for p in self._arrays])
-        self._views_of = _getter(self._names)
         self._outputs = declared.output_names
         self._inputs = len(self._arrays) - len(self._outputs)
         self._result_type = declared.result_type
         self._options = tuple([p.python_name for p in parameters if not p.is_tensor])
-        self._options_of = _getter(self._options)
         self._parameters = Parameters(self._names[: self._inputs], self._outputs, self._options)
         fits = len(self._arrays) <= at.MAX_ARRAYS and len(self._options) <= at.MAX_OPTIONS
         self._fits = fits  # into an entry
         self._control: Any = None
         self._published: Any = None  # its entries, once there is machine code to read them
         self._lock = threading.RLock()  # a finaliser may come in between
-        self._builtin: Callable[..., Any] = _no_fast_path
+        self._builtin: Callable[..., Any] = no_fast_path
         self.call = self._builtin
         products.listeners.append(self.forget)
 
@@ -85,12 +82,14 @@ class CallCache:
 
         `values` has the arguments' views, and those of outputs that are yet to be made.
         """
-        arrays, options = self._arrays_of(arguments), self._options_of(arguments)
-        views = self._views_of(values)
+        arrays, options = (
+            [arguments[name] for name in names] for names in (self._passed, self._options)
+        )
+        views = [values[name] for name in self._names]
         if self._result_type is not None:
-            *read, out = arrays
-            outputs = (None,) * len(self._outputs) if out is None else tuple(out)
-            arrays = (*read, *outputs)
+            out = arrays.pop()
+            outputs = [None] * len(self._outputs) if out is None else out
+            arrays += outputs
             if len(plan.more) + 1 < len(outputs) and not plan.classes:
                 return NotImplemented  # where tensors are empty, so may be what is not written
         library = library_of(arrays) if self._sayable(options) else 0
@@ -126,7 +125,7 @@ class CallCache:
             self._open()
         if library == at.TORCH and not self._control[at.TENSOR]:
             self._admit_torch()
-        if self._builtin is _no_fast_path:
+        if self._builtin is no_fast_path:
             self.call = self._builtin = self._callable()
         with self._lock:
             known = self._published.entries
@@ -192,17 +191,10 @@ class CallCache:
         pool.reconsider()
 
 
-def _getter(names: Sequence[str]) -> Callable[[Mapping[str, Any]], tuple[Any, ...]]:
-    """What gives the arguments of these names."""
-    if len(names) > 1:
-        return operator.itemgetter(*names)
-    return lambda arguments: tuple([arguments[name] for name in names])
-
-
 def nothing_chosen() -> bool:
     """No `use_product` and no `use_engine` block is around: what the fast path itself asks at every call."""
     return products.chosen_product() is None and dispatch.chosen_engine() is None
 
 
-def _no_fast_path(*arguments: Any) -> Any:
+def no_fast_path(*arguments: Any, **named: Any) -> Any:
     return NotImplemented

@@ -31,7 +31,7 @@ CONTROL_SLOTS = ATTRIBUTES + len(ATTRIBUTE_NAMES)
 
 # What is read of an array: the first six as a DLTensor has them (data, device, axes and dtype, shape, strides,
 # offset), of a NumPy array data, dtype object, axes, shape, strides, 0.
-# The call has its own copy of sizes and strides, SIZES and STEPS: theirs may be others once Python code has run.
+# SHAPE_AT and STRIDES_AT say where it has sizes and strides; the call reads them once, into SIZES and STEPS: they may be others once Python code has run.
 (
     DATA, DEVICE, KIND, SHAPE_AT, STRIDES_AT, OFFSET, LIBRARY, SIZE, IS_CONTIGUOUS, WRITABLE, SIZES,
 ) = range(11)  # fmt: skip

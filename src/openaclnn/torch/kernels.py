@@ -17,7 +17,7 @@ from openaclnn.core.status import AclnnError
 from openaclnn.operators import registry
 from openaclnn.operators.log_probs import DISTILLATION, LOG_PROBS
 from openaclnn.operators.logits import CROSS_ENTROPY, CROSS_ENTROPY_GRAD
-from openaclnn.repeat.cache import CallCache
+from openaclnn.repeat.cache import CallCache, no_fast_path
 from openaclnn.torch.expressions import in_float64
 from openaclnn.torch.private import (
     BEHIND,
@@ -68,7 +68,7 @@ class Kernel:
         )
         self.op: Any = None  # the operator of `torch.ops`, once `library` has defined it
         self.plain = _plain_function(operator)
-        self._scope: dict[str, Any] = {"_cache": _no_fast_path}
+        self._scope: dict[str, Any] = {"_cache": no_fast_path}
 
     def __getattr__(self, name: str) -> Any:
         """The functions are written out for this signature, to be quick, when the first of them is asked for."""
@@ -208,10 +208,6 @@ def gradient({passed}):
             except AclnnError as error:
                 raise in_torch_words(error) from None
         return places
-
-
-def _no_fast_path(*arguments: Any) -> Any:
-    return NotImplemented
 
 
 def _plain_function(operator: Operator) -> Callable[..., Any]:

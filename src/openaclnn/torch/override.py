@@ -23,6 +23,7 @@ import torch
 from openaclnn.core.declare import Operator
 from openaclnn.core.interface import REDUCTIONS
 from openaclnn.operators import registry
+from openaclnn.repeat.cache import no_fast_path
 from openaclnn.torch import functional
 from openaclnn.torch.dispatch import FUNCTIONS, Count, Served, has_axis
 from openaclnn.torch.elementwise import quick_l1
@@ -586,16 +587,12 @@ def _attempt(name: str) -> Callable[..., Any]:
 def _computing(name: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """By any means, and by the fast path alone, where it is one of ours that decides."""
     if name in COMPOSITES:
-        return COMPOSITES[name], QUICK.get(name, _nowhere_short)
+        return COMPOSITES[name], QUICK.get(name, no_fast_path)
     override = OVERRIDES[name]
     kernel = override.kernel
     if override.in_place:
-        return partial(override.run, kernel.into), _nowhere_short
+        return partial(override.run, kernel.into), no_fast_path
     return partial(override.run, kernel.compute), partial(override.run, kernel.short)
-
-
-def _nowhere_short(*arguments: Any, **named: Any) -> Any:
-    return NotImplemented
 
 
 def _tried(name: str, attempt: Callable[..., Any], device: str) -> tuple[Callable[..., Any], bool]:

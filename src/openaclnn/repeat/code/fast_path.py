@@ -136,7 +136,7 @@ class FastPath(Outputs):
         """What a runner is told of sizes and strides."""
         code, takes, many = self.code, entry.read(at.TAKES), entry.read(at.ADDRESSES)
         source = self.view(entry.read(at.SHAPE_SOURCE))
-        sizes, axes = code.variable(source.read(at.SHAPE_AT)), code.variable(0)
+        sizes, axes = code.variable(source.at(at.SIZES).address()), code.variable(0)
         strides, stride_count = code.frame("i64", at.MAX_OPERANDS * at.MAX_AXES), code.variable(0)
         with code.when((takes & at.TAKES_SIZES) != 0):
             axes.set(self.axes(source))

@@ -11,7 +11,6 @@ import functools
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from openaclnn.engines.machine import objects
 from openaclnn.engines.machine.cache import compiled
 from openaclnn.engines.machine.code import Array, Code
 from openaclnn.engines.machine.kinds import signature
@@ -65,15 +64,13 @@ class NativeCode(FastPath):
 
     def write_native(self) -> None:
         code = self.code
+        self.turn = arrive(code, self.readers)
         with guarded(code) as self.guard:
             self.expect_nothing_chosen()
-            self.turn = arrive(code, self.readers)
-            with guarded(code) as self.guard:
-                self.serve()
-                depart(code, self.readers, self.turn, served=True)
-                code.leave(code.integer(0))
-            self.leave_unserved()
-        code.leave(code.integer(1))
+            self.serve()
+            depart(code, self.readers, self.turn, served=True)
+            code.leave(code.integer(0))
+        self.leave_unserved()
 
     def leave_unserved(self) -> None:
         """Give back what was made."""
@@ -149,35 +146,28 @@ class NativeCode(FastPath):
     def count_writes(self, library: Value) -> None:
         """So is who counts what is written."""
 
-    def make_outputs(self, entry: Array, operands: Array) -> None:
-        code, guard = self.code, self.guard
-        many, dtypes = entry.read(at.RESULTS), code.slots(entry.read(at.MAKE_DTYPE))
-        guard.expect(many <= block_at.MAX_RESULTS)
-        with code.loop(0, many) as index:
-            array, view = self.array_of(entry, self.inputs + index), self.view(self.inputs + index)
-            is_made, result = array.flag(at.MADE), self.results.at(index)
-            guard.expect(is_made | self.is_given(self.inputs + index))  # which whoever gave it has
-            with code.when(is_made):
-                self.lay_fresh(entry, array, view)
-                self.make_output(
-                    entry, array, view, dtypes.read(index + objects.TUPLE_ITEMS), result
-                )
-                tensor = NativeTensor(code, result.read(0), self.block, guard)
-                self.take_fresh(view, tensor.ask(block_at.GET_DATA))
-                self.enter_operand(entry, array, view, operands)
+    def begin_results(self, many: Value) -> None:
+        self.guard.expect(many <= block_at.MAX_RESULTS)
 
     def make_output(
-        self, entry: Array, array: Array, view: Array, dtype: Value, result: Array
-    ) -> None:
+        self, entry: Array, array: Array, view: Array, dtype: Value, index: Value
+    ) -> Value:
         """Large ones have memory that Python keeps: they are not made here."""
         any_size = entry.read(at.MAKE) == entry.read(at.MAKE_LARGE)
         self.guard.expect(any_size | ~self.is_large(entry, array, view))
         number, kind = self.dtype_number(dtype), self.block.read(block_at.DEVICE_KIND)
         which = self.array_of(entry, self.inputs).read(at.FIRST) >> 32
+        result = self.results.at(index)
         status = self.block.call(
             block_at.EMPTY, "i32", self.axes(view), view.at(at.SIZES), view.at(at.STEPS), number.to("i32"), kind.to("i32"), which.to("i32"), result
         )  # fmt: skip
         self.guard.expect(status == 0)
+        made = NativeTensor(self.code, result.read(0), self.block, self.guard)
+        return made.ask(block_at.GET_DATA)
+
+    def pass_output(self, entry: Array, index: Value) -> None:
+        """Whoever gave it has it."""
+        self.guard.expect(self.is_given(self.inputs + index))
 
     def dtype_number(self, dtype: Value) -> Value:
         """PyTorch's number of one of Python's dtypes."""

@@ -26,7 +26,7 @@ class Geometry(Search):
 
     def step(self, array: Array, view: Array, axis: Value) -> Value:
         """Bytes from one element to the next along an axis; NumPy's strides count bytes, PyTorch's elements."""
-        stride = self.code.slots(view.read(at.STRIDES_AT)).read(axis)
+        stride = view.at(at.STEPS).read(axis)
         in_bytes = view.read(at.LIBRARY) == at.NUMPY
         return in_bytes.choose(stride, stride * array.read(at.ITEM))
 
@@ -262,7 +262,7 @@ class Outputs(Geometry):
         ):
             # Strides grow from the last axis to the first, but for those of one element and of 0.
             view, least = self.view(index), code.variable(0)
-            axes, strides = self.axes(view), code.slots(view.read(at.STRIDES_AT))
+            axes, strides = self.axes(view), view.at(at.STEPS)
             with code.loop(0, axes) as behind:
                 axis = axes - 1 - behind
                 stride = strides.read(axis)
@@ -274,30 +274,48 @@ class Outputs(Geometry):
         """Make fresh outputs, and enter their addresses among the operands. The result is what was made or given; of several a tuple, with
         None for one that is neither given nor written.
         """
-        code, library = self.code, entry.read(at.ENTRY_LIBRARY)
-        many, dtypes = entry.read(at.RESULTS), code.slots(entry.read(at.MAKE_DTYPE))
-        with code.when(many != 1):
-            self.result.set(self.new_tuple(many))
+        code, many = self.code, entry.read(at.RESULTS)
+        dtypes = code.slots(entry.read(at.MAKE_DTYPE))
+        self.begin_results(many)
         with code.loop(0, many) as index:
             array, view = self.array_of(entry, self.inputs + index), self.view(self.inputs + index)
-            is_made = array.flag(at.MADE)
-            item = code.variable(self.arguments.read(self.inputs + index))
-            with code.either(is_made) as (fresh, left):
+            with code.either(array.flag(at.MADE)) as (fresh, left):
                 with fresh:
-                    dtype = dtypes.read(index + objects.TUPLE_ITEMS)
                     self.lay_fresh(entry, array, view)
-                    item.set(self.allocated(entry, array, view, dtype))
-                    self.fail_without(item.get())
+                    dtype = dtypes.read(index + objects.TUPLE_ITEMS)
+                    address = self.make_output(entry, array, view, dtype, index)
+                    self.guard.expect(address != 0)  # memory may be lacking
+                    view.write(at.DATA, address)
+                    view.write(at.OFFSET, 0)
+                    self.enter_operand(entry, array, view, operands)
                 with left:
-                    self.python("Py_IncRef", None, item.get())
-            with code.either(many == 1) as (alone, among):
-                with alone:
-                    self.result.set(item.get())
-                with among:
-                    self.python("PyTuple_SetItem", "i32", self.result.get(), index, item.get())
-            with code.when(is_made):
-                self.take_fresh(view, self.fresh_address(item.get(), library))
-                self.enter_operand(entry, array, view, operands)
+                    self.pass_output(entry, index)
+
+    def begin_results(self, many: Value) -> None:
+        with self.code.when(many != 1):
+            self.result.set(self.new_tuple(many))
+
+    def make_output(
+        self, entry: Array, array: Array, view: Array, dtype: Value, index: Value
+    ) -> Value:
+        """A fresh output, the result of this number; where its elements lie."""
+        item = self.allocated(entry, array, view, dtype)
+        self.fail_without(item)
+        self.keep_result(entry, index, item)
+        return self.fresh_address(item, entry.read(at.ENTRY_LIBRARY))
+
+    def pass_output(self, entry: Array, index: Value) -> None:
+        """What the caller gave is the result of this number."""
+        item = self.arguments.read(self.inputs + index)
+        self.python("Py_IncRef", None, item)
+        self.keep_result(entry, index, item)
+
+    def keep_result(self, entry: Array, index: Value, item: Value) -> None:
+        with self.code.either(entry.read(at.RESULTS) == 1) as (alone, among):
+            with alone:
+                self.result.set(item)
+            with among:
+                self.python("PyTuple_SetItem", "i32", self.result.get(), index, item)
 
     def lay_fresh(self, entry: Array, array: Array, view: Array) -> None:
         """The view of a fresh output, but for its memory: its axes follow the source's, or it has the shape that stands there, row-major."""
@@ -316,15 +334,9 @@ class Outputs(Geometry):
             steps.write(axis, count.get() * unit)
             count.set(count.get() * sizes.read(axis))
         for slot, value in (
-            (at.KIND, axes), (at.SHAPE_AT, sizes.address()), (at.STRIDES_AT, steps.address()), (at.SIZE, count.get()), (at.LIBRARY, library),
+            (at.KIND, axes), (at.SIZE, count.get()), (at.LIBRARY, library),
         ):  # fmt: skip
             view.write(slot, value)
-
-    def take_fresh(self, view: Array, address: Value) -> None:
-        """A fresh output's memory, which may be lacking."""
-        self.guard.expect(address != 0)
-        view.write(at.DATA, address)
-        view.write(at.OFFSET, 0)
 
     def is_large(self, entry: Array, array: Array, view: Array) -> Value:
         return view.read(at.SIZE) * array.read(at.ITEM) >= entry.read(at.LARGE_FROM)

@@ -86,7 +86,7 @@ class Reader(Interpreter):
         return view.read(at.KIND) & LOW_HALF
 
     def length(self, view: Array, axis: Value) -> Value:
-        return self.code.slots(view.read(at.SHAPE_AT)).read(axis)
+        return view.at(at.SIZES).read(axis)
 
     def look(self, index: Value, view: Array) -> None:
         """What is known of an argument into a view."""
@@ -144,8 +144,6 @@ class Reader(Interpreter):
             sizes.write(axis, length)
             steps.write(axis, stride)
         view.write(at.SIZE, size.get())
-        view.write(at.SHAPE_AT, sizes.address())
-        view.write(at.STRIDES_AT, steps.address())
         return ~strided.get()
 
     def look_at_torch(self, item: Value, view: Array) -> None:
@@ -406,7 +404,6 @@ class Search(Reader):
             size.set(size.get() * sizes.read(axis))
         common.write(at.KIND, axes.get())
         common.write(at.SIZE, size.get())
-        common.write(at.SHAPE_AT, sizes.address())
 
     def halve(self, guard: Guard, entry: Array, half: Array) -> None:
         """The shape of half an array along an axis."""
@@ -422,7 +419,6 @@ class Search(Reader):
         sizes.write(along, sizes.read(along) >> 1)
         half.write(at.KIND, self.axes(whole))
         half.write(at.SIZE, whole.read(at.SIZE) >> 1)
-        half.write(at.SHAPE_AT, sizes.address())
 
     # Options.
 
