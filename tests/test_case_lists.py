@@ -472,6 +472,30 @@ def test_scalars_and_attributes(tmp_path: Path) -> None:
     assert float(atk_data(tmp_path, array).arguments["alpha"].value) == 2.0
 
 
+def elements(name: str, dtype: str, values: Any, tensors: int = 2) -> dict[str, Any]:
+    inputs = [tensor("x", dtype, [2000], values), *[tensor("y", dtype, [2000], None)] * (tensors - 1)]  # fmt: skip
+    return {"id": 0, "name": "x", "aclnn_name": name, "standard": {"acc": "default"}, "inputs": inputs}  # fmt: skip
+
+
+@pytest.mark.parametrize("values", ["(0, 2]", "[ 1, 2 ]", "1", ["1", "2"], [1, 2]])
+def test_numbers_of_choices_are_drawn_as_others_are(tmp_path: Path, values: Any) -> None:
+    """A reduction that comes as a text is a word, unless it says numbers."""
+    case = elements("MseLoss", "fp32", None)
+    case["inputs"].append(attr(None, "int", values))
+    assert atk_data(tmp_path, case).arguments["reduction"] in ("mean", "sum", 1, 2)
+    assert run(tmp_path / "x.json")[0].verdict == "passed"
+    case["inputs"][-1] = attr(None, "string", "average")
+    assert run(listed(tmp_path / "x.json", case))[0].verdict == "refused"
+
+
+@pytest.mark.parametrize("values", [["-inf", "inf"], [-(2**63), 2**63 - 1], [-1e30, 1e30]])
+def test_integers_of_64_bits_are_drawn_to_their_ends(tmp_path: Path, values: Any) -> None:
+    case = elements("Relu", "int64", values, tensors=1)
+    array = atk_data(tmp_path, case).arguments["self"]
+    assert array.min() < -(2**62) < 2**62 < array.max()
+    assert run(tmp_path / "x.json")[0].verdict == "passed"
+
+
 @pytest.mark.parametrize(
     ("standard", "dtype", "expected"),
     [

@@ -19,6 +19,7 @@ from openaclnn.testing.cases.case import (
     check_range,
     dtype_of,
     is_unset,
+    is_word,
     operator_named,
     parameter_named,
     power_of,
@@ -161,9 +162,7 @@ def _value(parameter: Parameter, item: dict[str, Any]) -> Any:
     words = values if isinstance(values, list) else [values]
     if parameter.kind is Kind.BOOL:
         return _one_of([_switch(each) for each in words])
-    if (parameter.choices or parameter.kind is Kind.CSTRING) and all(
-        isinstance(each, str) for each in words
-    ):
+    if (parameter.choices or parameter.kind is Kind.CSTRING) and all(map(is_word, words)):
         return _one_of(words)
     how, whole = atk_range(values), parameter.kind in (Kind.INT64, Kind.CSTRING)
     assert how is not None

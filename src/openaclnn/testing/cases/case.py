@@ -237,6 +237,17 @@ def number_of(value: Any) -> float:
         raise ValueError(f"a number is expected, not {str(value)[:40]!r}") from None
 
 
+def is_word(value: Any) -> bool:
+    """Whether this is a text that says neither a number nor an interval."""
+    if not isinstance(value, str) or _INTERVAL.fullmatch(value.strip()):
+        return False
+    try:
+        number_of(value)
+    except ValueError:
+        return True
+    return False
+
+
 def power_of(value: Any) -> float:
     """A number, also as the text of a power: 2**-5."""
     base, power, exponent = str(value).partition("**")
@@ -323,7 +334,7 @@ def check_range(how: Distribution | None, dtype: DType) -> None:
     least, most = (0, 1) if info is None else (int(info.min), int(info.max))
     values = [*how.choices, *how.includes]
     if not how.choices:
-        values += [max(how.low, float(least)), min(how.high, float(most))]
+        values += [max(how.low, least), min(how.high, most)]
     for value in values:
         if not least <= value <= most:  # NaN is neither
             raise Skip("value", f"{dtype.name} cannot hold {value:g}")
