@@ -10,4 +10,4 @@ def nothing_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     """For files whose tests change what runners are made of; where kernels are interpreted or compiled."""
     from openaclnn.engines.gpu.launchers import launcher
 
-    monkeypatch.setattr(launcher, "_remembered", {})
+    monkeypatch.setattr(launcher, "_dynamic_runners", {})

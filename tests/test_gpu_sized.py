@@ -502,7 +502,7 @@ if MODE == "compile":
                 patched.setattr(variants, "_compiled", None)
                 for shape in others:
                     assert run(addresses, 5, shape, ()) == 0
-                launcher._remembered.clear()
+                launcher._dynamic_runners.clear()
                 again = gpu.dynamic_shapes(plan)
                 assert again is not None
                 assert again(addresses, 5, first, ()) == 0, "another call's variants serve"
@@ -606,7 +606,7 @@ if MODE == "compile":
             monkeypatch.setattr(native, "driver", lambda: self)
             monkeypatch.setattr(variants, "_compiled", self._compiled)
             monkeypatch.setattr(variants, "_known", {})
-            monkeypatch.setattr(launcher, "_remembered", {})
+            monkeypatch.setattr(launcher, "_dynamic_runners", {})
 
         def _compiled(self, launch: Any, types: Any) -> Any:
             large = variants.kinds_of(launch.numbers)

@@ -158,7 +158,7 @@ def prepare(plan: Plan) -> Callable[[Sequence[int], int], int]:
         return arrays.on_host(plan) if triton.knobs.runtime.interpret else arrays.on_device(plan)
     launcher = _launcher(plan)
     if not (plan.more or plan.reduction):
-        return _few(plan, launcher.few(plan)) or launcher.runner(plan)
+        return _few(plan, launcher.small_shape(plan)) or launcher.runner(plan)
     # Not all calls with these have a cache entry that would keep the runner, which takes longer to make than small kernels.
     key = _signature(plan)
     runner = _runners.get(key)
@@ -222,7 +222,7 @@ def dynamic_shapes(
     shape has an element at least. It gives the bits of `prepare`. None where the plan lies otherwise.
     A plan knows merged axes only, so that the caller must know that its arrays are row-major.
     """
-    return _launcher(plan).dynamic(plan, strided=False)
+    return _launcher(plan).dynamic_runner(plan, strided=False)
 
 
 def dynamic_strides(plan: Plan) -> tuple[Callable[..., int], int] | None:
@@ -233,7 +233,7 @@ def dynamic_strides(plan: Plan) -> tuple[Callable[..., int], int] | None:
     free numbers (none: as in the plan). It gives 1 where there are too many axes. It gives the bits of `prepare`.
     """
     launcher = _launcher(plan)
-    run = launcher.dynamic(plan, strided=True)
+    run = launcher.dynamic_runner(plan, strided=True)
     return run and (run, launcher.limit)
 
 

@@ -1,7 +1,7 @@
-"""Launches, each said once: a function from sizes and strides to kernels, grids, arguments and constexprs.
+"""How each Triton kernel is launched: a launch function computes kernels, grids, arguments and constexprs from sizes and strides.
 
-In the order to read: `geometry.py` has what such functions are written in, over Python's ints or values of machine code, what they get and
-what they give; `launcher.py` makes of one the launches of a plan, a runner of any sizes or of any strides, and the builtin of that, which
-`code.py` makes. Then the launches, under the kernels' names: `elementwise.py`, `row_formulas.py`, `losses.py`, `gradients.py`, `reductions.py`, `axis_sums.py`,
-`pixels.py`, `multilabel.py`, `sums.py` for those that divide by them, `steps.py` and `fused_backward.py`.
+Each such function is written once, over numbers that are Python ints or values of machine code being written. Read first `geometry.py`, which has the inputs and the
+result of launch functions and their helpers; then `launcher.py`, which turns a launch function into the runner of one plan, or into a runner of dynamic shapes or strides;
+`code.py` makes the latter a builtin in machine code. The other modules have the launch functions, under the names of their kernels: `elementwise.py`, `row_formulas.py`,
+`losses.py`, `gradients.py`, `reductions.py`, `axis_sums.py`, `pixels.py`, `multilabel.py`, `steps.py`, `fused_backward.py`, and `sums.py` for the sums that means divide by.
 """

@@ -1,7 +1,7 @@
-"""The machine code of launches of any size or strides: reads sizes, strides and numbers, and says what they decide.
+"""Runners of dynamic shapes and dynamic strides in machine code: they compute the launches from a call's sizes, strides and numbers.
 
-A launch function (`geometry.py`), called with values of the code, says how launches follow from sizes; whatever the code does not serve,
-Python does. `LauncherBlock` makes builtins of it.
+`DynamicLaunchCode` calls a launch function (`geometry.py`) with values of the code being written; `LauncherBlock` makes a builtin of that code. Calls that the code does
+not serve, and those whose kernels are not compiled yet, fall back to Python (`launcher.py`).
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from openaclnn.engines.gpu.launchers.geometry import (
     MISSING,
     NUMBERS_ARGS,
     STRIDES_ARGS,
-    Kind,
+    DynamicLaunch,
     LaunchParams,
     elements_of,
     geometry_of,
-    ignored,
+    ignored_class,
     is_float,
     key_words,
 )
@@ -58,85 +58,88 @@ from openaclnn.engines.machine.values import Value
 MOST_ELEMENTS = 1 << 40  # products of sizes and strides stay in 64 bits
 
 
-# What formulas' numbers may be: the call's, one over the count, and what a choice of forms derives.
-SHARE, DERIVED, KNOWN = range(MAX_NUMBERS, MAX_NUMBERS + 3)
+# Where a formula's numbers are read, behind those of the call: 1 / count, and the number that a choice between forms derives.
+RECIPROCAL, DERIVED, VALUE_COUNT = range(MAX_NUMBERS, MAX_NUMBERS + 3)
 
 
-class KindCode(LaunchCode):
-    """What a kind's launch function says, being written. `choice`: the kernel whose forms a number chooses from."""
+class DynamicLaunchCode(LaunchCode):
+    """The code of a `DynamicLaunch`, being written; launch functions read the call from it as from a `geometry.Call`. `choice`: the key in CHOICES of a kernel
+    whose form a number chooses, or an empty string."""
 
-    form: Number = 0  # which of a kernel's forms launches
+    form: Number = 0  # the index of the form that is launched
 
-    def __init__(self, code: Code, arguments: Sequence[Value], kind: Kind, choice: str) -> None:
+    def __init__(self, code: Code, arguments: Sequence[Value], dynamic: DynamicLaunch, choice: str) -> None:  # fmt: skip
         super().__init__(code, arguments)
-        self.kind, self.choice = kind, choice
+        self.dynamic, self.choice = dynamic, choice
 
     @property
     def axes(self) -> Value:
         """How many sizes a call has."""
         return self.call.axes
 
-    def known(self, name: str) -> Value:
-        """What the plan decides."""
-        return self.control.read(at.STATIC + [*self.kind.known].index(name))
+    def static_value(self, name: str) -> Value:
+        """One static parameter."""
+        return self.control.read(at.STATIC + [*self.dynamic.static].index(name))
 
     def static(self) -> dict[str, Value]:
-        return {name: self.known(name) for name in self.kind.known if name not in self.kind.roles}
+        static, roles = self.dynamic.static, self.dynamic.roles
+        return {name: self.static_value(name) for name in static if name not in roles}
 
     def size(self, axis: Value | int) -> Value:
         return self.call.shape.read(axis)
 
     def single(self, index: int) -> Value:
-        """A number as FLOAT."""
+        """The call's number at an index, rounded to FLOAT."""
         return self.numbers.read(index).bits_as("f64").to("f32")
 
-    # What the launch function says.
+    # The launch function's result, written to the call's frame.
 
     def fit(self) -> None:
         self.expect_axes()
         with self.when_fit():
-            self.product(0, self.axes, self.kind.limit or MOST_ELEMENTS - 1)
-            if self.kind.limit:
+            self.product(0, self.axes, self.dynamic.limit or MOST_ELEMENTS - 1)
+            if self.dynamic.limit:
                 self.take_strides()
         with self.when_fit():
             geometry = self.geometry()
             with self.when_fit():
-                launches = self.kind.launch(geometry)
+                launches = self.dynamic.launch(geometry)
                 for step in launches.steps:
                     if step.when is not False:
                         self.put(step)
-                for place, begin in zip(self.places, launches.places, strict=False):
-                    place.set(self.written(begin))
+                offsets = zip(self.scratch_offsets, launches.scratch_offsets, strict=False)
+                for variable, offset in offsets:
+                    variable.set(self.written(offset))
                 self.scratch.set(self.written(launches.scratch))
 
     def geometry(self) -> Any:
-        """What the launch function gets."""
-        if not self.kind.roles:
+        """The launch function's input."""
+        if not self.dynamic.roles:
             g = elements_of(self, *self.offsets())
             self.take_known(g.static, g.count)
             return g
         numbers = {
             name: self.numbers.read(place) if name in INTEGERS else self.single(place)
-            for place, name in enumerate(self.kind.numbers)
+            for place, name in enumerate(self.dynamic.numbers)
         }
         if IGNORED in numbers:
-            numbers[IGNORED] = ignored(numbers[IGNORED])
+            numbers[IGNORED] = ignored_class(numbers[IGNORED])
         return geometry_of(self, numbers)
 
     def written(self, number: Number) -> Value:
-        """A number of a launch, or a truth, as a value."""
+        """A number or truth of a launch as an integer of 64 bits."""
         if isinstance(number, int):
             return self.code.integer(int(number))
-        whole: Value = number.to("i64")
-        return whole
+        integer: Value = number.to("i64")
+        return integer
 
     def offset(self, place: int) -> Value:
         return self.addresses.read(place) & VECTOR_BYTES - 1
 
     def put(self, params: LaunchParams) -> None:
-        """One launch: its arguments, its grid, and the key of its kernel."""
-        code, index = self.code, [*self.kind.kernels].index(params.kernel)
-        step, kernel = self.step(index), self.kind.kernels[params.kernel]
+        """Write one launch's arguments, its grid, and the key of its variant."""
+        code, index = self.code, [*self.dynamic.kernels].index(params.kernel)
+        step, kernel = self.step(index), self.dynamic.kernels[params.kernel]
         when = self.written(params.when)
         with code.when(when != 0):
             step.wanted.write(0, when)
@@ -146,19 +149,19 @@ class KindCode(LaunchCode):
             self.expect((self.written(params.grid) > 0) & (self.written(params.grid) < INT32_LIMIT))
             step.grid.write(0, self.written(params.grid))
             constexprs = {name: self.written(number) for name, number in params.constexprs.items()}
-            several = [self.written(number) for number in (self.form, params.warps, params.aligned)]
+            options = [self.written(number) for number in (self.form, params.warps, params.aligned)]
             bits = code.integer(0)
-            for number in (*constexprs.values(), *several):
+            for number in (*constexprs.values(), *options):
                 bits = bits | number
             self.expect((bits >> 16) == 0)
-            for place, key in enumerate(key_words(constexprs, *several)):
+            for place, key in enumerate(key_words(constexprs, *options)):
                 step.key.write(place, key)
-            # Which of the bits for misaligned addresses count: all, or none.
+            # The key's last word: a mask for the bits of misaligned addresses, all or none of which tell variants apart.
             step.key.write(KEY_WORDS - 1, -self.written(params.aligned))
 
     def put_arguments(self, step: Step, kernel: Any, args: Mapping[str, Number]) -> None:
-        """A kernel's arguments, each by the name that the kernel has for it, and its hidden ones; those of formulas, which have as many operands and numbers as
-        the formula has, are in their kernels' order."""
+        """Write a kernel's arguments in its order, then the hidden ones. Elementwise formulas have no kernel here, since one code serves formulas of any numbers of
+        operands and numbers: theirs are in the order of `args`."""
         code, place = self.code, 0 if kernel else self.code.integer(0)
         names = [name for name in kernel.arg_names if name in args] if kernel else [*args]
         assert len(names) == len(args), args
@@ -173,7 +176,7 @@ class KindCode(LaunchCode):
                         step.arguments.write(place + index, self.values.read(source))
                 place = place + form.read(0)
             elif name == STRIDES_ARGS:
-                length = (self.control.read(ADDRESSES) - number) * self.kind.axes
+                length = (self.control.read(ADDRESSES) - number) * self.dynamic.axes
                 with code.loop(0, length) as index:
                     step.arguments.write(place + index, self.table.read(index))
                 place = place + length
@@ -183,29 +186,30 @@ class KindCode(LaunchCode):
         step.hide(place)
 
     def argument(self, name: str, number: Number) -> Value:
-        """As the driver takes it."""
+        """An argument as the driver takes it: the bits of a FLOAT, or an integer, which is noted in `beyond`."""
         if is_float(name):
             bits: Value = number.bits_as("i32").unsigned("i64")
             return bits
-        whole = self.written(number)
+        integer = self.written(number)
         if not isinstance(number, int):
-            self.beyond = self.beyond | (whole + INT32_LIMIT)
-        return whole
+            self.beyond = self.beyond | (integer + INT32_LIMIT)
+        return integer
 
-    # Where elements lie.
+    # The call's sizes and strides.
 
     def expect_axes(self) -> None:
-        """As many as the kind takes."""
-        kind = self.kind
-        if kind.limit and kind.positions != 1:
-            self.expect((self.axes >= (2 if kind.roles else 1)) & (self.axes <= kind.axes))
-        elif kind.axes:
-            self.expect(self.axes == kind.axes)
-        elif kind.roles:
-            self.expect(self.axes > (self.known(CLASS_AXIS) if CLASS_AXIS in kind.known else 1))
+        """Serve only calls of as many axes as the launch takes."""
+        dynamic = self.dynamic
+        if dynamic.limit and dynamic.position_axes != 1:
+            self.expect((self.axes >= (2 if dynamic.roles else 1)) & (self.axes <= dynamic.axes))
+        elif dynamic.axes:
+            self.expect(self.axes == dynamic.axes)
+        elif dynamic.roles:
+            class_axis = self.static_value(CLASS_AXIS) if CLASS_AXIS in dynamic.static else 1
+            self.expect(self.axes > class_axis)
 
     def product(self, start: Value | int, stop: Value, limit: int = MOST_ELEMENTS) -> Value:
-        """Not more than the limit, and along each axis less than 32 bits count."""
+        """The number of elements along some axes. Serves only calls of at most `limit` elements, with sizes from 1 to 2^31 - 1."""
         count = self.code.variable(self.code.integer(1))
         with self.code.loop(start, stop) as axis:
             size = self.size(axis)
@@ -215,8 +219,8 @@ class KindCode(LaunchCode):
         return count.get()
 
     def take_strides(self) -> None:
-        """Every operand's strides along the axes, as 32 bits; the missing axes come before the others."""
-        code, count, depth = self.code, self.control.read(ADDRESSES), self.kind.axes
+        """Read every operand's strides, which must fit into 32 bits, into `table`, padded in front with 0 to the launch's number of axes."""
+        code, count, depth = self.code, self.control.read(ADDRESSES), self.dynamic.axes
         self.expect(self.call.stride_count == count * self.axes)
         self.table = code.frame("i64", (MISSING + 1) * depth)
         for entry in range((MISSING + 1) * depth):
@@ -229,7 +233,7 @@ class KindCode(LaunchCode):
                 self.table.write(operand * depth + missing + place, stride)
 
     def sizes(self) -> tuple[Value, ...]:
-        code, depth = self.code, self.kind.axes
+        code, depth = self.code, self.dynamic.axes
         sizes = code.frame("i64", depth)
         for axis in range(depth):
             sizes.write(axis, 1)
@@ -238,21 +242,21 @@ class KindCode(LaunchCode):
         return tuple(sizes.read(axis) for axis in range(depth))
 
     def strides(self, name: str) -> tuple[Value, ...]:
-        depth = self.kind.axes
-        return tuple(self.table.read(self.known(name) * depth + axis) for axis in range(depth))
+        depth, operand = self.dynamic.axes, self.static_value(name)
+        return tuple(self.table.read(operand * depth + axis) for axis in range(depth))
 
-    # What formulas are told.
+    # What elementwise formulas need beside these.
 
-    def in_a_row(self) -> Value:
-        """Whether inputs have one axis, and a step of 1 along it."""
-        code, depth, apart = self.code, self.kind.axes, self.code.variable(self.code.integer(0))
+    def flat_inputs(self) -> Value:
+        """Whether there is one axis, along which every input has stride 1."""
+        code, depth, others = self.code, self.dynamic.axes, self.code.variable(self.code.integer(0))
         with code.loop(0, self.control.read(ADDRESSES) - 1) as operand:
-            step = self.table.read(operand * depth + (depth - 1))
-            apart.set(apart.get() | (step - 1))
-        return (self.axes == 1) & (apart.get() == 0)
+            stride = self.table.read(operand * depth + (depth - 1))
+            others.set(others.get() | (stride - 1))
+        return (self.axes == 1) & (others.get() == 0)
 
     def offsets(self) -> tuple[Value, Value]:
-        """Whether any of the first launch's addresses is off a vector's bounds where that matters, and whether all are, equally far."""
+        """Whether an address that the first launch reads or writes by vectors is misaligned, and whether all these are misaligned by the same bytes."""
         code, step = self.code, self.step(0)
         low, high = code.variable(code.integer(VECTOR_BYTES)), code.variable(code.integer(0))
         with code.loop(0, step.pointers) as index:
@@ -264,15 +268,15 @@ class KindCode(LaunchCode):
         return high.get() > 0, low.get() == high.get()
 
     def take_known(self, static: Mapping[str, Number], count: Value) -> None:
-        """What a form's numbers may be, and the form."""
-        code, self.values = self.code, self.code.frame("i64", KNOWN)
+        """Write to `values` all numbers that a form may take, and choose the form."""
+        code, self.values = self.code, self.code.frame("i64", VALUE_COUNT)
         numbers = [self.single(index) for index in range(MAX_NUMBERS)]
-        known = *numbers, (1.0 / count.to("f64")).to("f32")
+        values = *numbers, (1.0 / count.to("f64")).to("f32")
         self.form = code.integer(0)
         if self.choice:
             self.form, derived = CHOICES[self.choice].choose(static["exact"] != 0, numbers[0])
-            known = *known, derived
-        for place, number in enumerate(known):
+            values = *values, derived
+        for place, number in enumerate(values):
             self.values.write(place, number.bits_as("i32").unsigned("i64"))
 
 
@@ -282,41 +286,42 @@ _DOUBLE = struct.Struct("=d")
 
 
 class LauncherBlock(Block):
-    """The builtin for calls of a kind being made."""
+    """The builtin of a `DynamicLaunch`: its control block, and the compiled variants that are entered there."""
 
-    def __init__(self, kind: Kind, plan: Plan) -> None:
-        self._kind, self._entered = kind, set[tuple[Any, ...]]()
-        self._choice = plan.kernel if plan.kernel in CHOICES and not kind.limit else ""
-        self.name = f"{kind.name}.{self._choice}"
-        if len(kind.known) > at.MAX_STATIC:
+    def __init__(self, dynamic: DynamicLaunch, plan: Plan) -> None:
+        self._dynamic, self._entered = dynamic, set[tuple[Any, ...]]()
+        self._choice = plan.kernel if plan.kernel in CHOICES and not dynamic.limit else ""
+        self.name = f"{dynamic.name}.{self._choice}"
+        if len(dynamic.static) > at.MAX_STATIC:
             raise NoRoomError
-        takes = callers.SHAPE | (callers.STRIDES if kind.limit else 0)
-        takes |= callers.TOLD_NUMBERS if kind.takes_numbers else 0
-        super().__init__(len(plan.operands), len(kind.kernels), at.MAX_VARIANTS, takes)
-        self._block[at.STATIC : at.STATIC + len(kind.known)] = array("q", kind.known.values())
-        self._take_numbers([plan.numbers[name] for name in kind.numbers])
-        for specs in kind.specs:
+        takes = callers.SHAPE | (callers.STRIDES if dynamic.limit else 0)
+        takes |= callers.TOLD_NUMBERS if dynamic.takes_numbers else 0
+        super().__init__(len(plan.operands), len(dynamic.kernels), at.MAX_VARIANTS, takes)
+        values = array("q", dynamic.static.values())
+        self._block[at.STATIC : at.STATIC + len(values)] = values
+        self._take_numbers([plan.numbers[name] for name in dynamic.numbers])
+        for specs in dynamic.specs:
             self._take_kernels(specs)
-        if kind.forms:
+        if dynamic.forms:
             self._take_forms(plan)
 
     def write(self, code: Code, arguments: Sequence[Value]) -> None:
-        KindCode(code, arguments, self._kind, self._choice).write()
+        DynamicLaunchCode(code, arguments, self._dynamic, self._choice).write()
 
     def _take_numbers(self, numbers: Sequence[int | float]) -> None:
-        """The plan's own numbers."""
+        """Enter the plan's numbers, which hold for calls that pass none."""
         if len(numbers) > MAX_NUMBERS:
             raise NoRoomError
-        block, whole = self._block, self._kind.whole
-        block[NUMBERS], block[callers.WHOLE] = len(numbers), (1 << whole) - 1
+        block, integers = self._block, self._dynamic.integer_count
+        block[NUMBERS], block[callers.WHOLE] = len(numbers), (1 << integers) - 1
         for place, number in enumerate(numbers):
-            if place < whole:
-                block[OWN_NUMBERS + place] = min(ignored(int(number)), INT32_LIMIT)
+            if place < integers:
+                block[OWN_NUMBERS + place] = min(ignored_class(int(number)), INT32_LIMIT)
             else:
                 _DOUBLE.pack_into(block, 8 * (OWN_NUMBERS + place), number)
 
     def _take_kernels(self, specs: Mapping[str, KernelSpec]) -> None:
-        """Their pointers, and how many arguments they have."""
+        """Enter which pointers the kernels take, and how many arguments."""
         for name, spec in specs.items():
             arguments, decided = spec.names
             # Beside the constexprs: the form, the warps, and whether addresses may be aligned.
@@ -327,29 +332,29 @@ class LauncherBlock(Block):
                 self.take_scratch(*scratch.functions())
 
     def _take_forms(self, plan: Plan) -> None:
-        """The numbers of each form by their names: those of the call, of a choice, one over the count, or the plan's own."""
-        several = [form.formula.numbers for form in self._kind.forms]
-        if len(several) > at.MAX_FORMS or max(map(len, several)) > at.MAX_FORM_NUMBERS:
+        """Enter where each form's numbers are read: among the call's values, or, where the plan fixes a number, its bits."""
+        names_of_forms = [form.formula.numbers for form in self._dynamic.forms]
+        if len(names_of_forms) > at.MAX_FORMS or max(map(len, names_of_forms)) > at.MAX_FORM_NUMBERS:  # fmt: skip
             raise NoRoomError
-        known = {name: place for place, name in enumerate(self._kind.numbers)}
-        known |= {CHOICES[self._choice].derived: DERIVED} if self._choice else {}
-        known |= {plan.reciprocal: SHARE} if plan.reciprocal else {}
+        places = {name: place for place, name in enumerate(self._dynamic.numbers)}
+        places |= {CHOICES[self._choice].derived: DERIVED} if self._choice else {}
+        places |= {plan.reciprocal: RECIPROCAL} if plan.reciprocal else {}
         planned = form_of(plan)
         fixed = {**plan.numbers, **dict(zip(planned.formula.numbers, planned.numbers, strict=True))}  # fmt: skip
-        for index, names in enumerate(several):
-            sources = [known.get(name, -1) for name in names]
-            words = [0 if name in known else word(float_of(fixed[name])) for name in names]
+        for index, names in enumerate(names_of_forms):
+            sources = [places.get(name, -1) for name in names]
+            words = [0 if name in places else word(float_of(fixed[name])) for name in names]
             pad = [0] * (at.MAX_FORM_NUMBERS - len(names))
             form, begin = [len(names), *words, *pad, *sources], at.FORMS + index * at.FORM_SLOTS
             self._block[begin : begin + len(form)] = array("q", form)
 
     def _step_of(self, kernel: str) -> int:
-        return [*self._kind.kernels].index(kernel)
+        return [*self._dynamic.kernels].index(kernel)
 
     def ready(
         self, name: str, form: int, launch: Launch, kernel: native.Kernel, misaligned: int
     ) -> None:
-        """Enter a compiled variant of a kernel, which is found by a key."""
+        """Enter a compiled variant of a kernel under its key, if it takes its arguments as the code writes them."""
         variant = name, form, kernel, launch.constexprs, launch.aligned, misaligned
         if variant in self._entered:
             return
@@ -357,6 +362,6 @@ class LauncherBlock(Block):
         spec, constexprs = launch.spec, map(int, launch.constexprs)
         arguments, names = spec.names
         if kernel.floats() == [*map(is_float, arguments)] and not any(kinds_of(launch.numbers)):
-            known = dict(zip(names, constexprs, strict=True))
-            key = key_words(known, form, launch.warps, int(launch.aligned))
+            named = dict(zip(names, constexprs, strict=True))
+            key = key_words(named, form, launch.warps, int(launch.aligned))
             self.enter(self._step_of(name), kernel, [*key, misaligned])

@@ -18,8 +18,8 @@ from openaclnn.engines.gpu.kernels.elementwise import AXES, flat_kernel, tiled_k
 from openaclnn.engines.gpu.launchers.geometry import (
     NUMBERS_ARGS,
     STRIDES_ARGS,
+    DynamicLaunch,
     Elements,
-    Kind,
     Launches,
     LaunchParams,
     launch_of,
@@ -55,7 +55,7 @@ def launch(g: Elements) -> Launches:
     flat = LaunchParams(
         FLAT, ceil_div(count, block), {"count": count // unit, NUMBERS_ARGS: 0},
         {"UNIT": unit, "MASKED": g.static["masked"], "WIDE": count + block >= INT32_LIMIT, "BLOCK": block}, g.static["warps"],
-        inverse(shifted), inverse(all_of(g.few, small, g.misaligned)),
+        inverse(shifted), inverse(all_of(g.share_small, small, g.misaligned)),
     )  # fmt: skip
     # The last block may be one more.
     other = LaunchParams(
@@ -232,23 +232,23 @@ def launch_few(g: Elements) -> Launches:
 class Elementwise(FormulaLauncher):
     """What a formula gives for each element."""
 
-    limit, positions = LAID, INLINE_AXES
-    kinds = (
-        functools.partial(Kind, "flat", launch, {FLAT: None, SHIFTED: None}),
-        functools.partial(Kind, "tiles", launch_few, {TILES: None}, axes=INLINE_AXES, limit=LAID),
-    )
+    limit, position_axes = LAID, INLINE_AXES
+    dynamic_launches = (
+        functools.partial(DynamicLaunch, "flat", launch, {FLAT: None, SHIFTED: None}),
+        functools.partial(DynamicLaunch, "tiles", launch_few, {TILES: None}, axes=INLINE_AXES, limit=LAID),
+    )  # fmt: skip
 
     def runner(self, plan: Plan) -> Runner:
-        if not self.lies_in_a_row(plan):
+        if not self.is_flat(plan):
             return runner_of(list(tiles_of(plan)))
         form = form_of(plan)
-        return self.bound(plan, form, launch, self.specs(plan, form, False))
+        return self.plan_runner(plan, form, launch, self.specs(plan, form, False))
 
-    def few(self, plan: Plan) -> tuple[int, ...] | None:
+    def small_shape(self, plan: Plan) -> tuple[int, ...] | None:
         # Beyond the limit, the kernel of any strides does not take its place.
         return plan.shape if len(plan.shape) == 1 and plan.shape[0] <= LAID else None
 
-    def lies_in_a_row(self, plan: Plan) -> bool:
+    def is_flat(self, plan: Plan) -> bool:
         return len(plan.shape) == 1 and all(
             operand.strides[0] in (0, 1) for operand in plan.operands
         )

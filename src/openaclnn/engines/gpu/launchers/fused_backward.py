@@ -19,7 +19,7 @@ from openaclnn.engines.gpu.kernels.fused_backward import (
 from openaclnn.engines.gpu.kernels.row_source import AHEAD, LATE
 from openaclnn.engines.gpu.kernels.sums import finish_loss
 from openaclnn.engines.gpu.launchers import steps
-from openaclnn.engines.gpu.launchers.geometry import ignored, launch_of, power_of_two_divisor
+from openaclnn.engines.gpu.launchers.geometry import ignored_class, launch_of, power_of_two_divisor
 from openaclnn.engines.gpu.launchers.launcher import Launcher
 from openaclnn.engines.gpu.launchers.losses import finish_of
 from openaclnn.engines.gpu.launchers.steps import MOST_CLASSES
@@ -61,7 +61,7 @@ def _told(step: Rows, backward: bool) -> dict[str, Any]:
     }  # fmt: skip
     return {
         **slots, "parts": slots["expected"]._replace(shift=4 * EXPECTED), "rows": step.rows, "classes": step.classes,
-        "ignore_index": ignored(step.ignore_index), "MEAN": step.mean,
+        "ignore_index": ignored_class(step.ignore_index), "MEAN": step.mean,
     }  # fmt: skip
 
 

@@ -35,8 +35,8 @@ from openaclnn.engines.gpu.launchers.geometry import (
     Launches,
     LaunchParams,
     Specs,
+    entry_within,
     where_all,
-    within,
 )
 from openaclnn.engines.gpu.launchers.row_formulas import (
     SHORT,
@@ -118,7 +118,7 @@ def _written_tile(
         (64, tile), (192, where_all(narrow, (16, 1, 64, 1, 4, 0), (16, 1, 128, 1, 4, 0))),
         (512, where_all(narrow, (16, 1, 128, 1, 4, 0), (4, 1, 256, 1, 4, 0))), (1024, where_all(narrow, (4, 1, 256, 1, 4, 0), tile)),
     )  # fmt: skip
-    return within(classes, table, tile)
+    return entry_within(classes, table, tile)
 
 
 class GradientLauncher(RowLauncher):
@@ -218,7 +218,7 @@ class GradientLauncher(RowLauncher):
     def launch(self, g: Geometry) -> Launches:
         before, *behind = g.layout.shape
         counts = all_of(
-            self.counts, self.dense, not g.strided, g.few, before <= COUNTED.value, before * g.layout.classes <= row_formulas.FEW,
+            self.counts, self.dense, not g.strided, g.share_small, before <= COUNTED.value, before * g.layout.classes <= row_formulas.FEW,
             *(size == 1 for size in behind),
         )  # fmt: skip
         launches, parts = sums.with_sums(g, "weight", all_of(self.summed, inverse(counts)))

@@ -24,10 +24,10 @@ from openaclnn.engines.gpu.launchers.geometry import (
     Launches,
     LaunchParams,
     Specs,
+    entry_within,
     where_all,
-    within,
 )
-from openaclnn.engines.gpu.launchers.launcher import of_rows
+from openaclnn.engines.gpu.launchers.launcher import is_row_major_2d
 from openaclnn.engines.gpu.launchers.row_formulas import RowFormulas, RowLauncher, Tile, Walk
 from openaclnn.engines.gpu.launchers.sums import FLOAT64_BYTES, NUMBERS
 from openaclnn.engines.gpu.launching.launch import (
@@ -73,7 +73,7 @@ OF_ROWS = "cross_entropy_loss", "cross_entropy_logits"  # plans of tensors of tw
 
 def finish_of(count: Number) -> LaunchParams:
     """The launch that adds up so many programs' sums."""
-    block, warps = within(count, BLOCKS, MOST)
+    block, warps = entry_within(count, BLOCKS, MOST)
     return LaunchParams(FINISH, 1, {"count": count}, {"BLOCK": block}, warps, aligned=False)
 
 
@@ -88,7 +88,7 @@ class LossLauncher(RowLauncher):
         tile, narrow = super().tile(g, walk), g.static["itemsize"] < 4
         few = walk.positions * walk.classes <= row_formulas.FEW
         if walk.by_class and not walk.traversal.dealt:
-            tile = Tile(*where_all(few, within(walk.classes, FEW_TILES, tile), tile))
+            tile = Tile(*where_all(few, entry_within(walk.classes, FEW_TILES, tile), tile))
         if not self.dense or walk.traversal.dealt or self.writes:
             return tile
         if walk.by_class:
@@ -245,8 +245,8 @@ class _Losses(RowFormulas):
     def _serves_numbers(self, plan: Plan) -> bool:
         return True
 
-    def lies_so(self, plan: Plan) -> bool:
-        return of_rows(plan) if plan.kernel in OF_ROWS else super().lies_so(plan)
+    def serves_row_major(self, plan: Plan) -> bool:
+        return is_row_major_2d(plan) if plan.kernel in OF_ROWS else super().serves_row_major(plan)
 
 
 LOSSES = _Losses()

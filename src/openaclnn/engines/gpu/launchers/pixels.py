@@ -23,7 +23,7 @@ from openaclnn.engines.gpu.launchers.geometry import (
     where_all,
 )
 from openaclnn.engines.gpu.launchers.gradients import GRADIENTS, PANEL_PIXELS
-from openaclnn.engines.gpu.launchers.launcher import ClassLauncher, lies_row_major, of_rows
+from openaclnn.engines.gpu.launchers.launcher import ClassLauncher, is_row_major, is_row_major_2d
 from openaclnn.engines.gpu.launching.launch import (
     INT32_LIMIT,
     VECTOR_BYTES,
@@ -128,7 +128,7 @@ def launch(g: Geometry) -> Launches:
         inverse(one_class_of_one_pixel),
     )  # fmt: skip
     small = g.strided or all_of(
-        g.few, first * second * pixels * classes <= FEW, inverse(one_class_of_one_pixel)
+        g.share_small, first * second * pixels * classes <= FEW, inverse(one_class_of_one_pixel)
     )
     turned = any_of(
         *(all_of(abs(steps[1]) > 0, abs(steps[1]) < abs(steps[2])) for steps in (target, gradient))
@@ -217,16 +217,16 @@ def is_summed(plan: Plan) -> bool:
 def _of_images(plan: Plan) -> bool:
     """Whether a plan lies as row-major images do. One merged axis is taken for one image's pixels: images of a pixel each look like
     channels last."""
-    return len(plan.shape) <= 2 and lies_row_major(plan, *(1, *plan.shape)[-2:])
+    return len(plan.shape) <= 2 and is_row_major(plan, *(1, *plan.shape)[-2:])
 
 
 class _Images(ClassLauncher):
     def runner(self, plan: Plan) -> Runner:
         """Images that have their classes side by side are rows to the formula: (8,19,512,512) in 0.41 (FLOAT) and 0.53 (BF16) of the time."""
-        return GRADIENTS.runner(plan) if of_rows(plan) else super().runner(plan)
+        return GRADIENTS.runner(plan) if is_row_major_2d(plan) else super().runner(plan)
 
 
 PIXELS = _Images(
     "pixels", launch, {**sums.KERNELS, PLANES_KERNEL: nll_loss2d_backward_planes, MAIN: nll_loss2d_backward}, ROLES, placed=3, numbers=NUMBERS,
-    positions=3, specs=_specs, static=_static, is_row_major=_of_images, limit=FEW, few_elements=FEW,
+    position_axes=3, specs=_specs, static=_static, is_row_major=_of_images, limit=FEW, small_limit=FEW,
 )  # fmt: skip

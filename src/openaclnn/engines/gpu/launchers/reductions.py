@@ -29,9 +29,9 @@ from openaclnn.engines.gpu.launchers.elementwise import has_words
 from openaclnn.engines.gpu.launchers.geometry import (
     NUMBERS_ARGS,
     STRIDES_ARGS,
+    DynamicLaunch,
     Elements,
     Geometry,
-    Kind,
     Launches,
     LaunchParams,
     Specs,
@@ -112,18 +112,18 @@ def launch_sum(g: Elements) -> Launches:
     parts, alone = parts_of(g.count, block, g.static["most"])
     args = {"count": g.count, "parts": parts, NUMBERS_ARGS: 0}
     add = LaunchParams(
-        ADDING, parts, args, {"BLOCK": block}, warps, aligned=inverse(all_of(not g.sizes, g.few, g.misaligned))
+        ADDING, parts, args, {"BLOCK": block}, warps, aligned=inverse(all_of(not g.sizes, g.share_small, g.misaligned))
     )  # fmt: skip
     launches = in_parts(add, parts, alone, {"divisor": _divisor(g)}, 1)
     add, whole, finish = launches.steps
     if g.sizes:
         sizes = {f"size_{axis}": size for axis, size in enumerate(g.sizes)}
-        steps = [step._replace(when=all_of(step.when, g.in_a_row)) for step in (add, whole)]
+        steps = [step._replace(when=all_of(step.when, g.flat_inputs)) for step in (add, whole)]
         steps += [
             step._replace(
                 kernel=kernel,
                 args={**args, **sizes, STRIDES_ARGS: 1},
-                when=all_of(step.when, inverse(g.in_a_row)),
+                when=all_of(step.when, inverse(g.flat_inputs)),
             )
             for step, kernel in ((add, STRIDED), (whole, WHOLE_STRIDED))
         ]
@@ -201,30 +201,30 @@ class Summed(FormulaLauncher):
     """The sum or mean of what a formula gives."""
 
     reduces = True
-    limit, positions = LAID, AXES
-    kinds = (
-        functools.partial(Kind, "summed", launch_sum, dict.fromkeys((ADDING, SHIFTED, WHOLE, FINISHING))),
-        functools.partial(Kind, "summed.strided", launch_sum, dict.fromkeys((ADDING, WHOLE, STRIDED, WHOLE_STRIDED, FINISHING)), axes=AXES, limit=LAID),
+    limit, position_axes = LAID, AXES
+    dynamic_launches = (
+        functools.partial(DynamicLaunch, "summed", launch_sum, dict.fromkeys((ADDING, SHIFTED, WHOLE, FINISHING))),
+        functools.partial(DynamicLaunch, "summed.strided", launch_sum, dict.fromkeys((ADDING, WHOLE, STRIDED, WHOLE_STRIDED, FINISHING)), axes=AXES, limit=LAID),
     )  # fmt: skip
 
     def runner(self, plan: Plan) -> Runner:
         form = form_of(plan)
-        if self.lies_in_a_row(plan):
-            return self.bound(plan, form, launch_sum, self.specs(plan, form, False))
+        if self.is_flat(plan):
+            return self.plan_runner(plan, form, launch_sum, self.specs(plan, form, False))
         # One kernel serves few elements whatever their axes; to many, missing ones would cost time.
         axes = max(AXES, len(plan.shape)) if covered_elements(plan) <= FEW else len(plan.shape)
         strides = tuple(
             [step for operand in plan.operands for step in padded(operand.strides, axes, 0)]
         )
         specs, sizes = _strided_specs(plan, form, axes), padded(plan.shape, axes, 1)
-        return self.bound(
-            plan, form, launch_sum, specs, in_a_row=False, sizes=sizes, strides=strides
+        return self.plan_runner(
+            plan, form, launch_sum, specs, flat_inputs=False, sizes=sizes, strides=strides
         )
 
-    def lies_so(self, plan: Plan) -> bool:
-        return plan.kernel not in CHOICES and super().lies_so(plan)
+    def serves_row_major(self, plan: Plan) -> bool:
+        return plan.kernel not in CHOICES and super().serves_row_major(plan)
 
-    def lies_in_a_row(self, plan: Plan) -> bool:
+    def is_flat(self, plan: Plan) -> bool:
         return len(plan.shape) == 1 and all(operand.strides[0] in (0, 1) for operand in plan.inputs)
 
     def specs(self, plan: Plan, form: Form, strided: bool) -> dict[str, KernelSpec]:

@@ -33,17 +33,17 @@ from openaclnn.engines.gpu.launchers.geometry import (
     Layout,
     Specs,
     clamp,
+    entry_within,
     power_of_two_above,
     power_of_two_divisor,
     row_major,
     where_all,
-    within,
 )
 from openaclnn.engines.gpu.launchers.launcher import (
     ClassLauncher,
-    Dynamic,
+    DynamicRunner,
     Launcher,
-    before_and_behind,
+    outer_and_inner_sizes,
 )
 from openaclnn.engines.gpu.launching.launch import (
     INT32_LIMIT,
@@ -105,7 +105,7 @@ FEW_LONG_IMAGES = 16, 8, 8, 1, 4, 0
 
 
 def _few_tile(by_class: bool, classes: Number) -> tuple[Number, ...]:
-    return within(classes, *((FEW_ROWS, FEW_LONG_ROWS) if by_class else (FEW_IMAGES, FEW_LONG_IMAGES)))  # fmt: skip
+    return entry_within(classes, *((FEW_ROWS, FEW_LONG_ROWS) if by_class else (FEW_IMAGES, FEW_LONG_IMAGES)))  # fmt: skip
 
 
 def _row_tile(
@@ -143,7 +143,7 @@ def _row_tile(
     longest = where(several, where(narrow, of_two_narrow, of_two_wide), where(full, where(narrow, 1 << 14, 1 << 15), 1 << 13))  # fmt: skip
     # So many programs that their rows stay in the cache, where they are read again. Of two rows 50257 classes 0.75 and 0.78, 131072 0.62 and 0.65.
     by_bytes = (18 << 10, (1, 4, 1024, 1, 4, 0)), (32 << 10, (1, 2, 2048, 1, 8, 0)), (where(narrow, 64 << 10, 96 << 10), (1, 1, 4096, 1, 16, 0))  # fmt: skip
-    of_two = within(row, by_bytes, (1, 1, 8192, 1, 32, 0))
+    of_two = entry_within(row, by_bytes, (1, 1, 8192, 1, 32, 0))
     streamed = where_all(several, of_two, _streamed_row(narrow, row))
     # What is read once: gradients of log-probabilities and entropies of 50257 classes 0.88 and 0.79, BFLOAT16 0.84 and 0.82.
     once = where_all(narrow, (1, 1, 2048, 1, 8, 0), where_all(row <= 1 << 16, (1, 1, 4096, 1, 16, 0), (1, 1, 8192, 1, 32, 0)))  # fmt: skip
@@ -169,7 +169,7 @@ def once_tile(static: Mapping[str, Number], classes: Number) -> tuple[Number, ..
         (4, (256, 1, 4, 1, 4, 0)), (64, (32, 1, 32, 1, 4, 0)), (384, where_all(pairs, (8, 1, 64, 1, 4, 0), (8, 1, 32, 1, 2, 0))),
         (512, (1, 1, 256, 1, 1, 0)), (1024, (1, 1, 512, 1, 2, 0)),
     )  # fmt: skip
-    return within(classes, table, (1, 2, 512, 1, 2, 0))
+    return entry_within(classes, table, (1, 2, 512, 1, 2, 0))
 
 
 # By the most bytes of a row.
@@ -182,7 +182,7 @@ STREAMED_OF_16_BITS = (
 def _streamed_row(narrow: Truth, row: Number) -> tuple[Number, ...]:
     """A row of so many bytes, that is read twice. Softmax, FLOAT: 8193 and 16383 classes 0.96 and 0.98, 20001, 32001 0.84, 0.91, 50257 and 65537 0.78 and 0.87; BFLOAT16: 8193 and
     12001 0.97 and 0.94, 16383 and 20001 0.87 and 0.81, 28001, 32001 0.87, 0.88, 40000 and 50257 0.81 and 0.74, 65537 0.82, 131072 0.77, 200001 0.57."""
-    return where_all(narrow, within(row, STREAMED_OF_16_BITS, (1, 4, 8192, 1, 32, 0)), within(row, STREAMED, (1, 8, 4096, 1, 16, 0)))  # fmt: skip
+    return where_all(narrow, entry_within(row, STREAMED_OF_16_BITS, (1, 4, 8192, 1, 32, 0)), entry_within(row, STREAMED, (1, 8, 4096, 1, 16, 0)))  # fmt: skip
 
 
 def _tiles(static: Mapping[str, Number], classes: Number) -> tuple[Number, ...]:
@@ -301,7 +301,7 @@ class RowLauncher(ClassLauncher):
         self.rows, self.images = Traversal(True, False, axes or 1), Traversal(False, False, axes or 2)  # fmt: skip
         self.reductions = sum(node.what in ("total", "largest") for node in nodes)
         self.traversed = {traversal: self.kernel(graph, traversal) for traversal in self.traversals()}  # fmt: skip
-        self.known = {
+        self.formula_counts = {
             "rows": sum(kind == "Row" for _, kind in signature.operands),
             "writes": sum(kind == "Row" for _, kind in results),
             "powers": sum(node.what == "exp" and "c" in node.axes for node in nodes),
@@ -326,7 +326,7 @@ class RowLauncher(ClassLauncher):
         if self.shares:
             # So that two programs of 16 warps run at once: softmax of 32003 classes, BFLOAT16, 0.92 (0.65 without). Two rows would not fit (20011 classes 0.67, 0.88 without).
             tiled, shared = self.rows._replace(tiled=True), self.rows._replace(shared=True)
-            if self.known["rows"] == 1:
+            if self.formula_counts["rows"] == 1:
                 specs[tiled] = specs[tiled]._replace(registers=64)
             memory = scratch_of(plan, "float32")
             specs[shared] = specs[shared]._replace(slots=(*slots, memory), cluster=PIECES.value)
@@ -335,11 +335,11 @@ class RowLauncher(ClassLauncher):
     def static(self, plan: Plan) -> Mapping[str, int]:
         sizes = {operand.dtype.itemsize for operand in plan.operands if operand.role == "full"}
         return {
-            **self.known, "clusters": int(has_clusters()), CLASS_AXIS: plan.class_axis, "itemsize": max(sizes), "alike": int(len(sizes) == 1),
+            **self.formula_counts, "clusters": int(has_clusters()), CLASS_AXIS: plan.class_axis, "itemsize": max(sizes), "alike": int(len(sizes) == 1),
         }  # fmt: skip
 
     def _as_planned(self, plan: Plan) -> Layout:
-        sizes = before_and_behind(plan) if self.dense else None
+        sizes = outer_and_inner_sizes(plan) if self.dense else None
         if sizes is None:
             return super()._as_planned(plan)
         each = {name: int(plan.operands[place].role != "single") for name, place in self._places(plan).items()}  # fmt: skip
@@ -409,11 +409,11 @@ class RowLauncher(ClassLauncher):
         steps: list[LaunchParams] = []
         rows, classes = classes_along, g.layout.classes
         if self.dense:
-            lies_so = all_of(
+            contiguous_rows = all_of(
                 classes_along, g.layout.shape[0] * classes > FEW,
                 *(g.layout.strides[name][0] == classes for name, kind in self.kinds if kind == "Row"),
             )  # fmt: skip
-            dealt, shared = (all_of(lies_so, each) for each in self.deals(g, classes))
+            dealt, shared = (all_of(contiguous_rows, each) for each in self.deals(g, classes))
             shared = all_of(shared, inverse(dealt))
             rows = all_of(classes_along, inverse(dealt), inverse(shared))
             for by_class, when in ((False, dealt), (True, shared)):
@@ -578,23 +578,23 @@ class RowFormulas(Launcher):
         return [number.option for number in plan.free] in ([], told)
 
     def runner(self, plan: Plan) -> Runner:
-        axes = 0 if before_and_behind(plan) else len(plan.shape)
-        if not self.lies_so(plan) and self._serves_numbers(plan):
+        axes = 0 if outer_and_inner_sizes(plan) else len(plan.shape)
+        if not self.serves_row_major(plan) and self._serves_numbers(plan):
             launcher = self._launcher(plan, STRIDED_AXES)
             if launcher.serves_strides(plan):
                 return launcher.runner_by(plan, strided=True)  # which other calls like it take, too
         return self._launcher(plan, axes).runner(plan)
 
-    def lies_so(self, plan: Plan) -> bool:
-        return before_and_behind(plan) is not None
+    def serves_row_major(self, plan: Plan) -> bool:
+        return outer_and_inner_sizes(plan) is not None
 
-    def dynamic(self, plan: Plan, strided: bool) -> Dynamic | None:
+    def dynamic_runner(self, plan: Plan, strided: bool) -> DynamicRunner | None:
         if not self._serves_numbers(plan):
             return None
-        return self._launcher(plan, STRIDED_AXES if strided else 0).dynamic(plan, strided)
+        return self._launcher(plan, STRIDED_AXES if strided else 0).dynamic_runner(plan, strided)
 
-    def few(self, plan: Plan) -> tuple[int, ...] | None:
-        sizes = before_and_behind(plan)
+    def small_shape(self, plan: Plan) -> tuple[int, ...] | None:
+        sizes = outer_and_inner_sizes(plan)
         # Beyond the limit, the kernel of any strides does not take its place.
         if sizes is None or covered_elements(plan) > LIMIT:
             return None

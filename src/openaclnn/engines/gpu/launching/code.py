@@ -133,7 +133,7 @@ class LaunchCode(Guarded):
         for step in range(MAX_STEPS):
             self.frame.write(step * CALL_SLOTS + WANTED_AT, 0)
         # Bytes between launches, and where in them pointers begin.
-        self.scratch, *self.places = (code.variable(code.integer(0)) for _ in range(1 + MAX_SCRATCH))  # fmt: skip
+        self.scratch, *self.scratch_offsets = (code.variable(code.integer(0)) for _ in range(1 + MAX_SCRATCH))  # fmt: skip
         self.addresses = code.frame("i64", MAX_ADDRESSES + MAX_SCRATCH)
         self.numbers = code.frame("i64", MAX_NUMBERS)
         control = self.control
@@ -190,7 +190,7 @@ class LaunchCode(Guarded):
         with code.when(self.scratch.get() != 0):
             memory.set(self.take_memory(self.scratch.get()))
             behind, begin = self.addresses.at(control.read(ADDRESSES)), integer_of(code, memory.get())  # fmt: skip
-            for place, at in enumerate(self.places):
+            for place, at in enumerate(self.scratch_offsets):
                 behind.write(place, begin + at.get())
             with self.each_step() as step:
                 step.point(self.addresses)
