@@ -131,10 +131,9 @@ def _integers(
     low, high = low + (how.open[0] and low == how.low), high - (how.open[1] and high == how.high)
     low, high = (min(max(end, least), most) for end in (low, high))
     values = rng.integers(low, max(high, low), count, kind, endpoint=True)
-    if max(-low, high) <= 2**53:
-        return values
-    step = kind.type(1 << max(-low, high).bit_length() - 53)
-    return values - values % step  # drawn in double, in which golden values are computed
+    if max(-low, high) > 2**53:  # drawn in double, in which golden values are computed
+        values -= values % kind.type(1 << max(-low, high).bit_length() - 53)
+    return values
 
 
 def _whole(end: float, toward: Callable[[float], int]) -> int:
