@@ -193,7 +193,8 @@ def test_confident_predictions_keep_their_digits(scale: int) -> None:
 def test_memory_is_the_gradient_and_little_more(
     layout: str, kernels: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(functional, "LEAST_ROWS", 0 if kernels == 1 else 1 << 60)
+    if kernels == 2:
+        monkeypatch.setattr(functional, "loss_of_rows", lambda *_: None)
     rows, classes = 1024, 256
     logits = torch.randn(rows, classes)
     if layout != "rows":
@@ -225,7 +226,11 @@ def test_memory_is_the_gradient_and_little_more(
 
 
 @pytest.mark.parametrize("shape", [(6, 5), (1, 5, 2, 3)], ids=str)
-def test_the_gradient_over_the_logits(shape: tuple[int, ...]) -> None:
+def test_the_gradient_over_the_logits(
+    shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its bits are those of the kernel that writes it elsewhere, behind the loss."""
+    monkeypatch.setattr(functional, "loss_of_rows", lambda *_: None)
     x, target = torch.randn(shape, requires_grad=True), torch.tensor([0, 1, -100, 3, 4, 2])
     target = target.reshape(shape[:1] + shape[2:])
     (known,) = torch.autograd.grad(functional.cross_entropy(x * 2, target), x)
@@ -252,6 +257,28 @@ def test_targets_of_images_have_three_axes_at_most() -> None:
     torch.testing.assert_close(
         *(torch.autograd.grad(tensor, logits) for tensor in (loss, expected))
     )
+    with torch.no_grad():
+        torch.testing.assert_close(
+            functional.nll_loss(logits, target), theirs.nll_loss(logits, target)
+        )
+
+
+def test_what_is_no_tensor_or_not_strided_is_refused_in_pytorchs_words() -> None:
+    x, target = torch.randn(3, 4, requires_grad=True), torch.tensor([0, 1, 2])
+    strange: list[tuple[Any, ...]] = [
+        (x, target, [1.0] * 4),
+        (x, [0, 1, 2]),
+        (x, target.to_sparse()),
+    ]
+    for arguments in [*strange, (x.detach().to_sparse().requires_grad_(), target)]:
+        with pytest.raises((TypeError, RuntimeError, NotImplementedError)) as known:
+            theirs.cross_entropy(*arguments)
+        with pytest.raises(known.type):
+            functional.cross_entropy(*arguments)
+        with pytest.raises((TypeError, RuntimeError, NotImplementedError)) as known:
+            theirs.nll_loss(arguments[0].detach(), *arguments[1:])
+        with pytest.raises(known.type):
+            functional.nll_loss(arguments[0].detach(), *arguments[1:])
 
 
 def test_images_have_gradients_of_gradients() -> None:
@@ -780,10 +807,9 @@ def test_zeros_without_memory() -> None:
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
 @pytest.mark.parametrize("options", ["plain", "weighted", "smoothed", "both", "images"])
 def test_a_gradient_that_is_written_with_its_loss(
-    dtype: torch.dtype, reduction: str, options: str, monkeypatch: pytest.MonkeyPatch
+    dtype: torch.dtype, reduction: str, options: str
 ) -> None:
     """On a CPU: as exact as one that is written later, for any gradient of the loss, as often as it is asked for."""
-    monkeypatch.setattr(functional, "LEAST_ROWS", 0)
     torch.manual_seed(3)
     x, target = torch.randn(40, 512).to(dtype), torch.randint(0, 512, (40,))
     x[7, 3], target[5] = math.inf, -100
@@ -836,9 +862,8 @@ def test_a_gradient_that_is_written_with_its_loss(
     torch.testing.assert_close(loss.detach().double(), known, rtol=torch.finfo(dtype).eps, atol=0)
 
 
-def test_sums_before_a_step_are_shared_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sums_before_a_step_are_shared_out() -> None:
     """Weights of many targets, which are added up before rows are walked: by a builtin, and for any number of threads."""
-    monkeypatch.setattr(functional, "LEAST_ROWS", 0)
     torch.manual_seed(4)
     x, weight = torch.randn(9000, 20), torch.rand(20)
     target = torch.randint(0, 20, (9000,))
@@ -861,8 +886,7 @@ def test_sums_before_a_step_are_shared_out(monkeypatch: pytest.MonkeyPatch) -> N
     torch.testing.assert_close(leaf.grad.double(), exact.grad, rtol=1e-5, atol=1e-10)
 
 
-def test_where_no_gradient_is_written_with_a_loss(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(functional, "LEAST_ROWS", 0)
+def test_where_no_gradient_is_written_with_a_loss() -> None:
     x, target = torch.randn(4, 600, requires_grad=True), torch.randint(0, 600, (4,))
     with torch.no_grad():
         assert functional.cross_entropy(x, target).grad_fn is None

@@ -36,7 +36,6 @@ from openaclnn.torch.dispatch import (
 from openaclnn.torch.elementwise import *  # noqa: F403
 from openaclnn.torch.fused_backward import (
     LEAST,
-    LEAST_ROWS,
     is_loss,
     is_served,
     loss_ahead,
@@ -128,13 +127,8 @@ def nll_loss(
 
 def _first_alone(input: Any, target: Any, reduction: str, ignored: int) -> Any:
     """The same loss of the first call of a kind, if the kernel takes it; else NotImplemented."""
-    fits = is_memory(input) and is_memory(target) and is_served(input)
-    if (
-        fits
-        and input.dim() > 1
-        and input.numel()
-        and is_loss(input, target, None, (reduction, ignored, 0.0, 0.0))
-    ):
+    fits = is_served(input, target) and input.dim() > 1 and input.numel()
+    if fits and is_loss(input, target, None, (reduction, ignored, 0.0, 0.0)):
         return _ALONE.call(input, target, reduction, ignored)
     return NotImplemented
 
@@ -229,7 +223,7 @@ def quick_cross_entropy(input: Any, target: Any, weight: Any, options: tuple[Any
         loss = loss_ahead(input, target, weight, options)
         if loss is not None:
             return loss
-    elif input.is_cpu and input.numel() >= LEAST_ROWS:
+    elif input.is_cpu:
         loss = loss_of_rows(input, target, weight, options)
         if loss is not None:
             return loss

@@ -23,7 +23,7 @@ from openaclnn.engines import cpu, gpu
 from openaclnn.engines.dispatch import current_engine
 from openaclnn.engines.machine.host import machine
 from openaclnn.operators.logit_steps import ROW_STEP, STEP, STEP_GRAD
-from openaclnn.torch.dispatch import is_tracked
+from openaclnn.torch.dispatch import is_memory, is_tracked
 from openaclnn.torch.gradients import Loss, quick
 from openaclnn.torch.kernels import KERNELS, PLAIN, Kernel, disturbed
 
@@ -179,9 +179,6 @@ def _is_plain(gradient: Any) -> bool:
 
 # On a CPU.
 
-LEAST_ROWS = 1 << 15
-"""Elements from which on a step by one kernel is faster than by two, of which each is launched and called."""
-
 MOST_CLASSES, MOST_OF_IMAGES = (1 << 14) - 1, 256
 """Classes of which the kernel keeps the exponentials, so that it has one for each where two kernels compute two: 1.1 to 1.6 times as fast as those on one x86-64
 thread, with 200 classes 0.95."""
@@ -195,27 +192,29 @@ def loss_of_rows(input: Any, target: Any, weight: Any, options: tuple[Any, ...])
     shape = input.shape
     if (
         scale or reduction == "none" or len(shape) < 2 or shape[1] > (MOST_CLASSES if len(shape) == 2 else MOST_OF_IMAGES)
-        or not is_tracked(input) or (weight is not None and (weight.dtype is not input.dtype or weight.requires_grad))
+        or not is_tracked(input) or (weight is not None and (type(weight) not in PLAIN or weight.dtype is not input.dtype or weight.requires_grad))
     ):  # fmt: skip
         return None
     factors = weight if weight is None or weight.dtype is torch.float32 else weight.float()
     arguments = input, target, factors, reduction, ignored, smoothing
     results = _row_step.short(*arguments)
     if results is NotImplemented:  # the first of its kind, if it is one
-        if not (
-            is_loss(input, target, weight, options) and is_served(input) and input.is_contiguous()
-        ):
+        fits = is_served(input, target) and input.numel() and input.is_contiguous()
+        if not (fits and is_loss(input, target, weight, options)):
             return None
         results = _row_step.call(*arguments)
     loss, ahead = results
     return CrossEntropyOfRows.apply(input, (loss, (target, weight), [options, ahead]))
 
 
-def is_served(input: Any) -> bool:
-    """Whether the CPU engine has kernels for what has this dtype."""
+def is_served(input: Any, target: Any) -> bool:
+    """Whether the CPU engine has kernels for this dtype, and for positions of three axes or what is like one."""
+    if not (is_memory(input) and is_memory(target)):
+        return False
     known = dtype_of_torch(input.dtype)
     return (
         cpu.unavailable() is None and current_engine() in (None, "cpu") and known in FLOATS and (known is not FLOAT16 or machine().half)
+        and (input.dim() < 5 or (input.is_contiguous() and target.is_contiguous()))
     )  # fmt: skip
 
 
