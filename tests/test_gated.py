@@ -143,7 +143,7 @@ if not MODE:
     @operators
     def test_an_output_over_an_input_is_refused(operator: Gated) -> None:
         arguments = drawn(operator, FLOAT, (4, 6))
-        x = arguments[operator[operator.whole].python_name]
+        x = arguments[operator[operator.halved].python_name]
         for _ in range(2):  # a repeated call takes a shorter way
             apart = plain(operator)(**arguments)
             places = [x[:, : array.shape[1]] for array in each(apart)]
@@ -216,7 +216,7 @@ if not MODE:
             x = np.array(values).astype(dtype.numpy)
             half = np.full(len(values) // 2, 2.0).astype(dtype.numpy)
             arguments = dict.fromkeys(tensor_names(operator), half) | options
-            arguments[operator[operator.whole].python_name] = x
+            arguments[operator[operator.halved].python_name] = x
             if "gelu" in arguments:
                 arguments["gelu"] = np.full_like(half, options["gelu"])
             with openaclnn.use_engine(engine):

@@ -132,7 +132,7 @@ class Data:
 
     def _breaking_halves(self, operator: Gated, check: Check) -> Iterator[Mistake]:
         row, status, rule, names = check.row, int(check.status), check.rule, check.names
-        whole = operator.whole
+        whole = operator.halved
         tensors = [p.name for p in operator.tensors]
         alike = [name for name in tensors if self._tensor(name).shape == self._tensor(whole).shape]
         if " is an axis of " in rule:

@@ -65,7 +65,7 @@ class Data(activations.Data):
         every = operator.input_names
         required = [name for name in every if not operator[name].optional]
         if not operator.onto:
-            more = SUMMED if operator.typed else ()
+            more = SUMMED if operator.dtype_of else ()
             for shapes in (*more, *(GRADIENTS if len(required) > 2 else LOSSES)):
                 yield dict(zip(required, shapes, strict=True))
             return

@@ -1,8 +1,8 @@
 """How elementwise activations and their gradients are declared: tensors, some numbers, a formula, and rules that families share.
 
-An interface reads tensors, takes options and writes one tensor, in this order. `declare` makes an operator of what is particular to it, with
-rules of `rules.py` in the document's order, and its form that works in place if there is one. A reference is a function of
-arrays and numbers in float64, in the interface's order.
+The C parameters are the tensors that are read, then options, then the one tensor that is written. `declare` registers an operator, and its form
+that works in place if there is one, with rules of `rules.py` in the document's order. A reference is a function of arrays and numbers in
+float64, in the order of the parameters.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ NEWEST = frozenset({"950", "a3", "a2"})
 """Which product families have an operator."""
 
 X, G = [-4.0, -1.0, 0.5, 3.0], [1.0, 2.0, 3.0, 4.0]
-"""What samples compute with: activations, and gradients of them."""
+"""The values of samples: inputs, and gradients of outputs."""
 
 Array = np.ndarray[Any, Any]
 
@@ -45,23 +45,23 @@ class Activation(Operator):
 
     kernel: Formula
     kernels: tuple[KernelForm, ...] = ()
-    # PyTorch's function of the same arguments, where it is not `aten`: its name under `torch.ops.aten`, or a function of `torch` and these.
+    # PyTorch's function of the same arguments, if it is not `aten`: its name under `torch.ops.aten`, or a function of `torch` and the arguments.
     peer: str | Callable[..., Any] = ""
-    # The same with a place for the result, the last argument.
+    # The same function with the tensor for the result as its last argument.
     peer_into: Callable[..., Any] | None = None
-    # The function of `torch.nn.functional`, and of ours, that models are trained with.
+    # The function's name in `torch.nn.functional` and `openaclnn.torch`, if benchmarks train models with it.
     trained: str = ""
     variants: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: {"plain": {}})
     bounds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    # Where calls differ.
+    # The bounds of a call, if they depend on it.
     bounds_of: Callable[[Call], Mapping[str, tuple[float, float]]] | None = None
-    domain: tuple[float, float] | None = None  # what inputs are drawn from
-    # Options that rules beside bounds speak of: a call with another number is checked anew.
-    held: tuple[str, ...] = ()
+    domain: tuple[float, float] | None = None  # the interval that problems draw inputs from
+    # Options that have other rules than bounds: a call with another number goes through all checks.
+    checked_options: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, call: Call) -> Self:
-        """The operator of a call."""
+        """The operator of a call, as an instance of this class."""
         assert isinstance(call.operator, cls)
         return call.operator
 
@@ -85,7 +85,7 @@ class Activation(Operator):
     def shape_of(
         self, name: str, shape: tuple[int, ...], options: Mapping[str, Any]
     ) -> tuple[int, ...]:
-        """The shape of a tensor where the formula runs over one."""
+        """The shape that a tensor has where the formula runs over `shape`. For making problems and cases."""
         return shape
 
     @property
@@ -96,11 +96,8 @@ class Activation(Operator):
 
 
 def number(name: str, text: str, default: Any, optional: bool = False) -> Parameter:
-    """A scalar."""
+    """A scalar parameter."""
     return Parameter(name, Kind.SCALAR, text, default=default, optional=optional)
-
-
-# What declarations are made into.
 
 
 def declare(
@@ -112,12 +109,12 @@ def declare(
     const_ref: bool = False, integers: Callable[..., Any] | None = None, scalar_type: str = "", after: tuple[Parameter, ...] = (),
     shapes: Mapping[str, str] | None = None, reads: Mapping[str, tuple[DType, ...]] | None = None, **more: Any,
 ) -> Activation:  # fmt: skip
-    """Enter an operator, and with the name of its tensor its form that works in place; what the two share is said once.
+    """Register an operator, and its form that works in place if `in_place` names the tensor of that form.
 
-    `inputs` has what each tensor is; by default there is one, `self`. `shapes` says those that are not the first's, and `reads` what dtypes some tensors may have
-    beside what all accept, if they are not written. `expected` is what the one sample gives: of X, or of G and X, or of
-    the `arguments`, with the options that are among these; or it is all samples. The output has the dtypes that the inputs have, or that it `writes`. `integers`
-    is the reference of integers where these are not what is left of its results towards 0.
+    `inputs` says what each tensor is; by default there is one, `self`. `shapes` are texts for tensors whose shape is not the first's, and `reads` has further
+    dtypes that tensors may have beside `accepts`, if they are only read. `expected` is a tuple of samples, or the result of a single sample with
+    inputs X, or G and X, and with `arguments` in place of these or beside them. The output has the dtypes `writes`, or else `accepts`. `integers` is the
+    reference for integer tensors, where results are not those of `reference` truncated.
     """
     inputs = {"self": "what the function is applied to"} if inputs is None else inputs
     broadcasts = among(broadcast, rules)
@@ -170,7 +167,7 @@ def declare(
 def _not_in_place(
     in_place_aten: str, peer: Any = "", aten: str = "", **more: Any
 ) -> dict[str, Any]:
-    """What is other in the form that works in place."""
+    """The fields in which the form that works in place differs."""
     other = {"kernels": (), "gradient": None, "trained": "", "aten": in_place_aten}
     return {**other, "peer": peer or aten}
 
@@ -185,9 +182,9 @@ def elementwise_operator(
     rules: Sequence[Rule], families: frozenset[str], compute: Callable[[Call], DType | None] | None,
     numbers: Callable[[Call], dict[str, Any]] | None, integers: Callable[..., Any] | None = None, **more: Any,
 ) -> Activation:  # fmt: skip
-    """Enter an operator of these parameters; one of `no_interface` is none of the interface's, and in no registry."""
-    kind, result, plan, inner = (more.pop(name, None) for name in ("kind", "result", "plan", "no_interface"))  # fmt: skip
-    operator: Activation = (kind or Activation)(
+    """Register an operator of these parameters. With `no_interface` it is none of the aclnn interface, and is not registered."""
+    cls, result, plan, inner = (more.pop(name, None) for name in ("kind", "result", "plan", "no_interface"))  # fmt: skip
+    operator: Activation = (cls or Activation)(
         name=name, summary=summary, formula=formula, parameters=parameters, families=families, checks=(), result=result or _result,
         plan=plan or (lambda call: plan_of(call, compute, numbers)), reference=reference, kernel=kernel,
         module=reference.__module__, **more,
@@ -205,8 +202,8 @@ def enter(
     reference: Callable[..., Any],
     empty: tuple[str, ...],
 ) -> Activation:
-    """Enter an operator with the checks that its rules make; without its kernel a product fails where none of some tensors is empty, in the end,
-    or where the rules of a generated interface say it."""
+    """Register an operator with the checks that its rules make. The last check is that the product has the operator, unless one of the tensors
+    `empty` is empty; in a generated interface, the rules say where that check stands."""
     rows = [checks.result_pointers("0")]
     for rule in rules:
         row = str(int(rows[-1].row) + 1)
@@ -220,11 +217,11 @@ def enter(
 
 
 def _result(call: Call) -> OutputSpec:
-    """The shape and dtype of an omitted output: FLOAT where there are no integers among its dtypes."""
+    """The shape and dtype of an omitted output; FLOAT in place of an integer dtype that the output may not have."""
     operator = Activation.of(call)
     shapes, dtype = [call.values[name].shape for name in operator.read], promoted(call)
     shape = broadcast_shapes(*shapes)
-    if shape is None:  # of what is empty some operators do not ask
+    if shape is None:  # some operators do not check that empty tensors broadcast
         shape = next(shape for shape in shapes if 0 in shape)
     assert dtype is not None
     is_number = dtype.kind in ("floating", "complex") or dtype in operator.output.dtypes
@@ -236,7 +233,7 @@ def plan_of(
     compute: Callable[[Call], DType | None] | None = None,
     numbers: Callable[[Call], dict[str, Any]] | None = None,
 ) -> Plan:
-    """The plan of an operator's formula."""
+    """The plan of an operator's formula. `compute` says the dtype to compute in, `numbers` those that are not options."""
     operator, values = Activation.of(call), call.values
     written = operator.output.name, values[operator.output.name]
     if any(values[name].empty for name in operator.read):
@@ -250,8 +247,8 @@ def plan_of(
 
 
 def numbers_of(call: Call, known: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[Free, ...]]:
-    """What the formula takes beside tensors: the numbers that are known, and the options of these names; which of them may be others in the
-    next call."""
+    """The numbers and switches that the formula takes: those that are `known`, and options of the same names; and which of them the next call
+    may change."""
     operator = Activation.of(call)
     bounds = operator.bounds_of(call) if operator.bounds_of else operator.bounds
     values, taken, free = call.values, dict(known), []
@@ -259,11 +256,11 @@ def numbers_of(call: Call, known: Mapping[str, Any]) -> tuple[dict[str, Any], tu
         name, option = parameter.name, parameter.python_name
         if option not in taken:
             taken[option] = number_of(values[name], parameter)
-            if name not in operator.held:
+            if name not in operator.checked_options:
                 free.append(_free(option, *bounds.get(name, ())))
     for parameter in operator.switches:
         taken[parameter.python_name] = bool(values[parameter.name])
-    # In the formula's order: engines know kernels by their numbers without names.
+    # In the formula's order, since engines key kernels by the values of numbers, without names.
     order = operator.kernel.numbers + operator.kernel.switches
     if order != tuple(taken):
         taken = {name: taken[name] for name in order if name in taken} | taken
@@ -272,12 +269,12 @@ def numbers_of(call: Call, known: Mapping[str, Any]) -> tuple[dict[str, Any], tu
 
 @functools.cache
 def _free(option: str, low: float = -math.inf, high: float = math.inf) -> Free:
-    """One object for all calls, by which engines know what they made for others like it."""
+    """The same object for all calls, so that engines find the kernels that they made."""
     return Free(option, low=low, high=high)
 
 
 def number_of(value: Any, parameter: Parameter) -> float:
-    """An option as FLOAT holds it; what may be null has its default then."""
+    """An option's value as FLOAT holds it; the default for null."""
     if value is None:
         return float(parameter.default)
     return value.float32() if isinstance(value, Scalar) else float_of(value)
@@ -286,19 +283,19 @@ def number_of(value: Any, parameter: Parameter) -> float:
 def reference_of(
     function: Callable[..., Any], parameters: tuple[Parameter, ...], integers: Callable[..., Any] | None = None
 ) -> Callable[..., Any]:  # fmt: skip
-    """A function of arrays and numbers as an operator's reference, which takes arguments by name, and the dtype to compute in; of integers it may be
-    another, which is given them as they are."""
+    """An operator's reference, which takes arguments by name and `work`, the dtype to compute in, of a function that takes them in order. If all arrays are
+    of integers, the function `integers` gets them as they are."""
     names = [p.python_name for p in parameters if p.kind is not Kind.OUTPUT or p.in_place]
     options = {p.python_name: p for p in parameters if not p.is_tensor}
 
     def reference(work: Any = np.float64, **named: Any) -> Any:
         arguments = []
-        whole = integers and all(x.dtype.kind in "iu" for x in named.values() if isinstance(x, np.ndarray))  # fmt: skip
+        is_integer = integers and all(x.dtype.kind in "iu" for x in named.values() if isinstance(x, np.ndarray))  # fmt: skip
         for name in names:
             value = named.get(name)
             if value is None and name in options:
                 value = options[name].default
-            if isinstance(value, np.ndarray) and not whole:
+            if isinstance(value, np.ndarray) and not is_integer:
                 value = value.astype(
                     np.result_type(work, value) if value.dtype.kind == "c" else work
                 )
@@ -306,7 +303,7 @@ def reference_of(
                 value = work(value)
             arguments.append(value)
         with np.errstate(all="ignore"):
-            answer = (integers if integers and whole else function)(*arguments)
+            answer = (integers if integers and is_integer else function)(*arguments)
         return answer if isinstance(answer, tuple) else np.asarray(answer)
 
     reference.takes = (*names, "work")  # type: ignore[attr-defined]

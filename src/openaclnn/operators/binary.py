@@ -137,7 +137,7 @@ declare(
         *rules.unless_empty("self", rules.broadcasts_to("target", *OPTIONAL)),
         rules.mean_or_sum((), (1,)),
     ),
-    inputs={**LOGITS, **WEIGHTS}, optional=OPTIONAL, onto="self", typed="target", shape=ONE_ELEMENT, domains=SHARE,
+    inputs={**LOGITS, **WEIGHTS}, optional=OPTIONAL, onto="self", dtype_of="target", shape=ONE_ELEMENT, domains=SHARE,
     kernels=(KernelForm("sigmoid_cross_entropy_with_logits_v2", {**PREDICT, **WEIGHED}),), aten="binary_cross_entropy_with_logits",
     gradient=Gradient(
         "aclnnBinaryCrossEntropyWithLogitsBackward", others={"target": Gradient("aclnnBinaryCrossEntropyWithLogitsTargetBackward")}
@@ -157,7 +157,7 @@ def _rules(output: str) -> tuple[Any, ...]:
 
 
 GRADIENT_OF_LOGITS: dict[str, Any] = {
-    "inputs": {"gradOutput": GRADIENT["gradOutput"], **LOGITS, **WEIGHTS}, "optional": OPTIONAL, "onto": "self", "typed": "target", "domains": SHARE,
+    "inputs": {"gradOutput": GRADIENT["gradOutput"], **LOGITS, **WEIGHTS}, "optional": OPTIONAL, "onto": "self", "dtype_of": "target", "domains": SHARE,
 }  # fmt: skip
 EACH: dict[str, Any] = {"grad_output": (FLOAT, [1.0, 2.0, 3.0]), **LINE, "reduction": "none"}
 ONE: dict[str, Any] = {"grad_output": (FLOAT, 3.0), **LINE}

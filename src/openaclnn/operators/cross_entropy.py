@@ -49,7 +49,7 @@ PARAMETERS = (
 
 
 def zloss_scale(call: Call) -> float:
-    """The product families accept the z-loss arguments without effect; we compute what is documented."""
+    """The factor of the z-loss: 0 on product families, which accept the argument without effect."""
     return float_of(call["lseSquareScaleForZloss"]) if call.product.is_default else 0.0
 
 
@@ -74,7 +74,7 @@ def _smoothing_in_range(call: Call) -> Violation | None:
 
 
 def shared_checks(logits: str, tensors: tuple[str, ...]) -> tuple[Check, ...]:
-    """The rows from the targets' dtype to the rank of what has the classes, which the loss and its gradient have in common."""
+    """The checks that the loss and its gradient share, from the targets' dtype to the rank of the logits."""
     return (
         checks.of_tensors("3", "target has a dtype of the product", ("target",), _target_dtype),
         checks.dtype_one_of("3", "weightOptional", (FLOAT,)),
@@ -86,8 +86,8 @@ def shared_checks(logits: str, tensors: tuple[str, ...]) -> tuple[Check, ...]:
     )
 
 
-def told_of(logits: str) -> dict[str, str]:
-    """Shapes by roles."""
+def shape_texts(logits: str) -> dict[str, str]:
+    """Texts of shapes in messages, by role."""
     return {
         "positions": f"(N,) of {logits}", "classes": f"(C,) of {logits}", LOSSES: "(N,) for none, one element otherwise",
     }  # fmt: skip
@@ -99,11 +99,11 @@ def _without_classes(call: Call) -> str:
 
 
 def _returns_zloss(call: Call) -> bool:
-    """The product families leave these outputs alone; we compute what is documented."""
+    """Whether the z-loss outputs are written: product families never write them."""
     return bool(call.product.is_default and call["returnZloss"])
 
 
-# Smoothing is computed by other code than none is, and a z-loss reads more operands.
+# Label smoothing selects other code, and a z-loss reads more operands.
 _FREE = (
     Free("ignore_index", integer=True),
     Free("label_smoothing", low=0.0, high=1.0, keeps_zero=True),
@@ -112,7 +112,7 @@ _FREE = (
 
 
 def numbers_of(call: Call, zloss_scale: float, **switches: bool) -> dict[str, Any]:
-    """What the kernels of losses and of their gradients compute with."""
+    """The numbers that the kernels of the loss and of its gradient take."""
     return {
         "ignore_index": call["ignoreIndex"], **switches, "weighted": call.has_tensor("weightOptional"),
         "label_smoothing": float_of(call["labelSmoothing"]), "zloss_scale": float_of(zloss_scale),
@@ -134,12 +134,12 @@ CHECKS: tuple[Check, ...] = (
     *(checks.same_dtype("3", name, "input") for name in OUTPUTS),
     *shared_checks("input", TENSORS),
     checks.expect("6", "input has a class", "input", "a class at least", _without_classes, TILING),
-    *PLAN.shaped("6", ("target", "weightOptional", *OUTPUTS), told_of("input"), TILING),
+    *PLAN.shaped("6", ("target", "weightOptional", *OUTPUTS), shape_texts("input"), TILING),
 )  # fmt: skip
 
 
-# The log-sum-exp of a row is its largest value plus log(1 + the sum of the other classes' powers): what others
-# have left of the probability is all that tells it from 1. The loss has the z-loss in it, as its gradient does.
+# The log-sum-exp of a row is its largest value plus log(1 + the sum of the other classes' powers): a probability near 1
+# differs from 1 by that sum alone. The loss has the z-loss in it, as its gradient does.
 def reference(
     input: Array, target: Array, weight: Array | None = None, reduction: str = "mean", ignore_index: int = -100,
     label_smoothing: float = 0.0, lse_square_scale_for_zloss: float = 0.0, return_zloss: bool = False, work: Any = np.float64,
@@ -267,7 +267,7 @@ GRADIENT_PLAN = Rows(
 
 
 def _for_zloss(*rules: Check) -> tuple[Check, ...]:
-    """Rules that hold where a z-loss is computed: elsewhere its tensors have no effect, whatever they are like."""
+    """The checks, for calls that compute a z-loss alone: in others its tensors have no effect."""
     named = (rule._replace(rule=f"for z-loss, {rule.rule}") for rule in rules)
     return checks.only_if(computes_zloss, *named)
 
@@ -281,8 +281,8 @@ GRADIENT_CHECKS: tuple[Check, ...] = (
     checks.dtype_in("3", "gradLoss"),
     *(checks.same_dtype("3", name, "gradLoss") for name in SAME_DTYPE),
     *shared_checks("logProb", GRADIENT_TENSORS),
-    *GRADIENT_PLAN.shaped("6", ("gradLoss", "target", "weightOptional"), told_of("logProb"), TILING),
-    *_for_zloss(*GRADIENT_PLAN.shaped("6", ("gradZlossOptional", "lseForZlossOptional"), told_of("logProb"), TILING)),
+    *GRADIENT_PLAN.shaped("6", ("gradLoss", "target", "weightOptional"), shape_texts("logProb"), TILING),
+    *_for_zloss(*GRADIENT_PLAN.shaped("6", ("gradZlossOptional", "lseForZlossOptional"), shape_texts("logProb"), TILING)),
     *GRADIENT_PLAN.shaped("6", ("out",), {}, TILING),
 )  # fmt: skip
 

@@ -121,7 +121,7 @@ def _rules(derived: str, output: str) -> tuple[rules.Rule, ...]:
 
 
 SHARED: dict[str, Any] = {
-    "inputs": INPUTS, "options": (LOG_TARGET,), "choices": (*REDUCTIONS, "batchmean"), "beyond": "none", "families": NEWEST,
+    "inputs": INPUTS, "options": (LOG_TARGET,), "choices": (*REDUCTIONS, "batchmean"), "unknown_reduction": "none", "families": NEWEST,
 }  # fmt: skip
 NAMES = {"grad": "gradOutput", "input": "self", "target": "target"}
 
@@ -138,7 +138,7 @@ declare(
             [[-2.699717615152006, -4.027505414940953], [-2, -5.43656365691809]],
         ),
     ),
-    (*_rules("self", "out"), rules.reduction), **SHARED, shape="same as self", typed="self", result=like("self"),
+    (*_rules("self", "out"), rules.reduction), **SHARED, shape="same as self", dtype_of="self", result=like("self"),
     plan=_plan_of("self", formulas.kl_div_backward_total.name), reduced=_reduced_to("self"), peer=_torch_derivative(0),
     kernels=(KernelForm("kl_div_loss_grad", NAMES),),
 )  # fmt: skip
@@ -157,7 +157,7 @@ declare(
             [[6.209350514849614, 8.860511912870097], [6, 11.416783679527988]],
         ),
     ),
-    (*_rules("target", "gradTarget"), rules.public("gradOutput", "self", "target", "gradTarget"), rules.reduction), **SHARED, output="gradTarget", shape="same as target", typed="target",
+    (*_rules("target", "gradTarget"), rules.public("gradOutput", "self", "target", "gradTarget"), rules.reduction), **SHARED, output="gradTarget", shape="same as target", dtype_of="target",
     result=like("target"), plan=_plan_of("target", formulas.kl_div_target_backward_total.name), reduced=_reduced_to("target"),
     peer=_torch_derivative(1), domains={"target": (0.0, 1.0)}, kernels=(KernelForm("kl_div_target_loss_grad", NAMES),),
 )  # fmt: skip

@@ -62,7 +62,7 @@ declare(
         rules.value("alpha", "a number other than 0", lambda call: not abs(call["alpha"].float32()) > 0),
     ),
     options=(number("alpha", "what the function tends to below 0, with its sign changed", 1.0),), families=NOT_310P, in_place="selfRef",
-    arguments={"alpha": 2.0}, kernels=(KernelForm("celu_v2", {"x": "self"}),), peer="celu", held=("alpha",),
+    arguments={"alpha": 2.0}, kernels=(KernelForm("celu_v2", {"x": "self"}),), peer="celu", checked_options=("alpha",),
     variants={"alpha 1": {}, "alpha 2": {"alpha": 2.0}, "alpha -1.5": {"alpha": -1.5}},
     gradient=Gradient("aclnnEluBackward", {"selfOrResult": "self", "inputScale": "alpha"}, converted={"inputScale": lambda alpha: 1 / alpha}),
 )  # fmt: skip
@@ -100,7 +100,7 @@ declare(
     "Erfinv", "The inverse of the error function.", "erf(out) = self", formulas.erfinv, _inverse,
     [-0.4769362762044699, 0, 0.2253120550121781, 1.1630871536766743],
     (
-        rules.not_null(), *rules.in_place(rules.dtypes("self", more=WHOLE), apart=True), rules.dtypes("out"), rules.same_shape(),
+        rules.not_null(), *rules.not_in_place(rules.dtypes("self", more=WHOLE)), rules.dtypes("out"), rules.same_shape(),
         rules.rank("self"),
     ),
     families=NOT_310P, in_place="selfRef", reads={"self": WHOLE},

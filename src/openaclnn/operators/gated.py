@@ -1,7 +1,7 @@
 """Gated linear units and their gradients: one half of a tensor along an axis, times a function of the other half.
 
-The halves are operands of their own, walked where they lie. A declaration says for each value of its formula, and for each result, of which
-tensor it is, and which half.
+The halves are separate operands, which kernels visit in place. A declaration says for each value and each result of its formula which tensor, or
+which half of a tensor, it is.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ Part = str | tuple[str, bool]
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Gated(Activation):
-    """An operator over halves of tensors along `dim`. With `activateLeft`, first and second change places."""
+    """An operator over halves of tensors along `dim`. With `activateLeft`, first and second half are exchanged."""
 
-    parts: tuple[Part, ...]  # in the order of the formula's values
-    written: tuple[Part, ...]  # and of its results
+    parts: tuple[Part, ...]  # the formula's values, in its order
+    written: tuple[Part, ...]  # its results, in its order
 
     @functools.cached_property
     def read(self) -> tuple[str, ...]:
         return self.input_names
 
     @property
-    def whole(self) -> str:
-        """The tensor whose halves are read."""
+    def halved(self) -> str:
+        """The name of the tensor whose halves are read."""
         return next(part[0] for part in self.parts if isinstance(part, tuple))
 
     def shape_of(
@@ -59,14 +59,14 @@ class Gated(Activation):
 
 
 def _half_shape(call: Call) -> tuple[int, ...]:
-    tensor, axis = call.tensor(Gated.of(call).whole), call.axis("dim")
+    tensor, axis = call.tensor(Gated.of(call).halved), call.axis("dim")
     assert axis is not None
     return (*tensor.shape[:axis], tensor.shape[axis] // 2, *tensor.shape[axis + 1 :])
 
 
 def _result(call: Call) -> Any:
     operator = Gated.of(call)
-    tensor, halved = call.tensor(operator.whole), _half_shape(call)
+    tensor, halved = call.tensor(operator.halved), _half_shape(call)
     shapes = [halved if name in operator.written else tensor.shape for name in operator.output_names]  # fmt: skip
     outputs = tuple((shape, tensor.dtype) for shape in shapes)
     return outputs if len(outputs) > 1 else outputs[0]
@@ -87,7 +87,7 @@ def _plan(call: Call) -> Plan:
 
     numbers = {"tanh": values["approximate"] == 1} if operator.kernel.switches else {}
     return halves_plan(
-        operator.name, operator.kernel.name, values[operator.whole].dtype, [*map(operand, operator.parts)],
+        operator.name, operator.kernel.name, values[operator.halved].dtype, [*map(operand, operator.parts)],
         [*map(operand, operator.written)], numbers, fixed=call.product.tag == IN_BLOCKS,
     )  # fmt: skip
 
@@ -95,44 +95,44 @@ def _plan(call: Call) -> Plan:
 # Rules.
 
 IN_BLOCKS = "310p"
-"""The product that cuts halves into blocks: each size is checked anew there."""
+"""The product whose kernels cut halves into blocks, so that each size needs the check of `in_blocks`."""
 
 
-def _of_whole(rule: str, fault: Callable[[Call, Tensor], checks.Fault], status: int = INVALID) -> rules.Rule:  # fmt: skip
-    """A rule about the tensor with the halves, whose name the text has as {}."""
+def _of_halved(rule: str, fault: Callable[[Call, Tensor], checks.Fault], status: int = INVALID) -> rules.Rule:  # fmt: skip
+    """A rule about the tensor with the halves; `rule` has {} in place of its name."""
 
     def of(operator: Activation, row: str) -> list[Check]:
-        name = _whole(operator)
+        name = _halved_name(operator)
         return [checks.of_tensors(row, rule.format(name), (name,), fault, status)]
 
     return of
 
 
-def _whole(operator: Activation) -> str:
+def _halved_name(operator: Activation) -> str:
     assert isinstance(operator, Gated)
-    return operator.whole
+    return operator.halved
 
 
-ranked = _of_whole("at least 1 dimension: {}", lambda call, tensor: None if tensor.rank else ("1 to 8 dimensions", "0"))  # fmt: skip
+has_axes = _of_halved("at least 1 dimension: {}", lambda call, tensor: None if tensor.rank else ("1 to 8 dimensions", "0"))  # fmt: skip
 
 
 def axis(operator: Activation, row: str) -> list[Check]:
-    return [checks.axis_in_range(row, "dim", _whole(operator))]
+    return [checks.axis_in_range(row, "dim", _halved_name(operator))]
 
 
 def even(status: int = INVALID) -> rules.Rule:
-    """The axis has two halves; a tensor without axes has none."""
+    """The axis has an even size; a tensor without axes counts as an axis of 1."""
 
     def fault(call: Call, tensor: Tensor) -> checks.Fault:
         along, shape = call.axis("dim"), tensor.shape or (1,)
         assert along is not None
         return None if shape[along] % 2 == 0 else (f"an even size along axis {along}", f"shape {shape}")  # fmt: skip
 
-    return _of_whole("the size of {} along dim is even", fault, status)
+    return _of_halved("the size of {} along dim is even", fault, status)
 
 
 def in_blocks(operator: Activation, row: str) -> list[Check]:
-    """The axis has two halves, which the inference series cuts into blocks."""
+    """The axis has an even size; on `IN_BLOCKS`, its halves have a multiple of 64 bytes."""
 
     def fault(call: Call, tensor: Tensor) -> checks.Fault:
         size = _half_shape(call)[call.axis("dim") or 0] * tensor.dtype.itemsize
@@ -141,19 +141,19 @@ def in_blocks(operator: Activation, row: str) -> list[Check]:
             None if fits else (f"halves of a multiple of 64 bytes on {IN_BLOCKS}", f"{size} bytes")
         )
 
-    cut = _of_whole(
+    cut = _of_halved(
         f"on {IN_BLOCKS}, halves of {{}} along dim are multiples of 64 bytes", fault, TILING
     )
     return [*even(TILING)(operator, row), *cut(operator, row)]
 
 
 def half(*names: str, status: int = INVALID) -> rules.Rule:
-    """Shapes of one half."""
+    """Tensors have the shape of one half."""
 
     def of(operator: Activation, row: str) -> list[Check]:
-        told = f"of {_whole(operator)}, with half its size along dim"
+        text = f"of {_halved_name(operator)}, with half its size along dim"
         return [
-            checks.shape_is(row, name, lambda call: (_half_shape(call),), told, status)
+            checks.shape_is(row, name, lambda call: (_half_shape(call),), text, status)
             for name in names
         ]
 
@@ -162,7 +162,7 @@ def half(*names: str, status: int = INVALID) -> rules.Rule:
 
 def same_rank(operator: Activation, row: str) -> list[Check]:
     """The gradient has as many dimensions as the tensor with the halves."""
-    name, whole = operator.tensors[0].name, _whole(operator)
+    name, whole = operator.tensors[0].name, _halved_name(operator)
 
     def fault(call: Call, tensor: Tensor) -> checks.Fault:
         other = call.tensor(whole).rank
@@ -228,7 +228,7 @@ def _glu_backward(g: Any, x: Any, dim: int) -> Any:
 declare(
     "Glu", "The first half of x along an axis, times the logistic function of the second.",
     "out = a / (1 + exp(-b)), a = first half of self along dim, b = second half", formulas.glu, _glu, [0.9525741268224333, -1.2449186624037092],
-    (rules.not_null(), rules.dtypes("self", "out", more=(DOUBLE,)), rules.rank("self", "out"), ranked, axis, even(), half("out")),
+    (rules.not_null(), rules.dtypes("self", "out", more=(DOUBLE,)), rules.rank("self", "out"), has_axes, axis, even(), half("out")),
     whole="self", parts=(("self", FIRST), ("self", SECOND)), written=("out",), accepts=(*FLOATS, DOUBLE), const_output=True,
     arguments={"self": ROW}, kernels=(KernelForm("glu", {"self": "self"}),), peer="glu", gradient=Gradient("aclnnGluBackward"),
 )  # fmt: skip
@@ -239,7 +239,7 @@ declare(
     _glu_backward, [0.9525741268224333, 1.2449186624037092, 0.04517665973091213, -0.940014848806378],
     (
         rules.not_null("self", "gradOut", "out"), rules.dtypes("self", more=(DOUBLE,)), rules.same_dtype("self", "gradOut", "out"),
-        rules.rank("self", "out", "gradOut"), ranked, axis, even(), half("gradOut"), rules.same_shape("self", "out"),
+        rules.rank("self", "out", "gradOut"), has_axes, axis, even(), half("gradOut"), rules.same_shape("self", "out"),
     ),
     whole="self", parts=("gradOut", ("self", FIRST), ("self", SECOND)),
     inputs={"gradOut": "gradient of the output", "self": "the forward's input"}, accepts=(*FLOATS, DOUBLE), const_output=True,

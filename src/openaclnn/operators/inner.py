@@ -1,7 +1,7 @@
-"""How operators of rows of logits are declared that are none of the aclnn interface, and in no registry: `openaclnn.torch` calls them, and says itself, in
-PyTorch's words, what is wrong with a call.
+"""How inner operators are declared: operators of rows of logits that `openaclnn.torch` alone calls. They are not part of the aclnn interface and not
+registered. `openaclnn.torch` checks arguments itself, with messages in PyTorch's terms.
 
-What they check follows from each tensor's role: that nothing is read or written which is not there.
+Their checks follow from each tensor's role, and see to it that no kernel reads or writes beyond a tensor.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ Shape = Callable[[Call], tuple[int, ...]]
 def inner_operator(
     name: str, summary: str, formula: str, kernel: str | Callable[[Call], str], read: Mapping[str, str], written: Mapping[str, str],
     reference: Callable[..., Any], samples: Sequence[Sample] = (), options: Sequence[Parameter] = (), *,
-    numbers: Callable[[Call], Mapping[str, Any]] = lambda call: {}, free: Sequence[Free] = (), order: Sequence[str] = (), along: int = 1,
+    numbers: Callable[[Call], Mapping[str, Any]] = lambda call: {}, free: Sequence[Free] = (), order: Sequence[str] = (), class_axis: int = 1,
     compute: DType | str = "", dtypes: Mapping[str, tuple[DType, ...]] | None = None, shapes: Mapping[str, Shape] | None = None,
     rules: Sequence[Check] = (),
 ) -> Operator:  # fmt: skip
-    """An operator of tensors by name and role, the first full one of which is the source; those called optional may be null. Kernels read them in this
-    order, or in another. Logits, losses and gradients have any FLOAT dtype, numbers of rows and classes FLOAT, unless `dtypes` says others;
-    `shapes` are those that no role says."""
+    """An operator of tensors by name and role. The first "full" one is the source; those whose name ends in Optional may be null. The kernel takes inputs in the
+    order of `read`, or in `order`. Logits, losses and their gradients have one of FLOATS, numbers of each row or class FLOAT, unless `dtypes` says
+    otherwise; `shapes` has the shapes that do not follow from a role."""
     source = next(each for each, role in read.items() if role == "full")
-    rows = Rows(kernel, source, {each: read[each] for each in order or read}, written, numbers, tuple(free), compute=compute, along=along)  # fmt: skip
+    rows = Rows(kernel, source, {each: read[each] for each in order or read}, written, numbers, tuple(free), compute=compute, class_axis=class_axis)  # fmt: skip
     known, others = {"target": (INT64, INT32), **(dtypes or {})}, shapes or {}
-    whole, each_row = ("(..., C)", "(...)") if along < 0 else ("(N, C, ...)", "(N, ...)")
-    told = {"full": whole, "positions": each_row, "classes": "(C,)", LOSSES: f"{each_row} for none, else one element"}  # fmt: skip
+    full, each_row = ("(..., C)", "(...)") if class_axis < 0 else ("(N, C, ...)", "(N, ...)")
+    texts = {"full": full, "positions": each_row, "classes": "(C,)", LOSSES: f"{each_row} for none, else one element"}  # fmt: skip
 
     def parameter(tensor: str, role: str, kind: Kind) -> Parameter:
         text = TEXTS[tensor.removesuffix("Optional").removesuffix("Out")]
-        shape = told.get(role, "")
+        shape = texts.get(role, "")
         wide, optional = role in ("full", LOSSES), tensor.endswith("Optional")
         listed = known.get(tensor, FLOATS if wide else (FLOAT,))
         if optional:
@@ -62,9 +62,9 @@ def inner_operator(
     inputs = [parameter(*each, Kind.TENSOR) for each in read.items()]
     outputs = [parameter(*each, Kind.OUTPUT) for each in written.items()]
     needed = [each.name for each in (*inputs, *outputs) if not each.optional]
-    several = [each.name for each in outputs if len(each.dtypes) > 1]
-    own = [each.name for each in inputs if read[each.name] != "full" and each.dtypes == FLOATS]
-    asked = [each.name for each in options]
+    like_source = [each.name for each in outputs if len(each.dtypes) > 1]
+    float_or_like_source = [each.name for each in inputs if read[each.name] != "full" and each.dtypes == FLOATS]  # fmt: skip
+    option_names = [each.name for each in options]
     roles = {**read, **written}
 
     def results(call: Call) -> Any:
@@ -75,18 +75,18 @@ def inner_operator(
 
     def without_classes(call: Call) -> str:
         shape = call.tensor(source).shape
-        return "" if len(shape) > max(along, 0) and shape[along] else f"shape {shape}"
+        return "" if len(shape) > max(class_axis, 0) and shape[class_axis] else f"shape {shape}"
 
     table = [
         checks.not_null("1", *needed),
         *(checks.dtype_one_of("2", each.name, each.dtypes) for each in (*inputs, *outputs)),
-        *(checks.same_dtype("2", each, source) for each in several),
-        *(checks.value_check("2", f"{each} is FLOAT, or as {source}", _dtype_fault(each, source), INVALID) for each in own),
-        *(checks.reduction_known("3", each) for each in asked if each.startswith("reduction")),
-        *(checks.expect("3", "labelSmoothing is in [0, 1]", each, "a value in [0, 1]", _stray_smoothing) for each in asked if each == "labelSmoothing"),
-        checks.expect("4", f"{source} has a class", source, f"{whole} with a class at least", without_classes),
+        *(checks.same_dtype("2", each, source) for each in like_source),
+        *(checks.value_check("2", f"{each} is FLOAT, or as {source}", _dtype_fault(each, source), INVALID) for each in float_or_like_source),
+        *(checks.reduction_known("3", each) for each in option_names if each.startswith("reduction")),
+        *(checks.expect("3", "labelSmoothing is in [0, 1]", each, "a value in [0, 1]", _stray_smoothing) for each in option_names if each == "labelSmoothing"),
+        checks.expect("4", f"{source} has a class", source, f"{full} with a class at least", without_classes),
         *rows.shaped("4", [each for each in roles if each != source and each not in others], dict.fromkeys(roles.values(), f"that follows from {source}")),
-        *(checks.shape_is("4", each, _exactly(shape), f"that follows from {source}") for each, shape in others.items()),
+        *(checks.shape_is("4", each, _only(shape), f"that follows from {source}") for each, shape in others.items()),
         *rules,
     ]  # fmt: skip
     return Operator(
@@ -95,7 +95,7 @@ def inner_operator(
     )  # fmt: skip
 
 
-def _exactly(shape: Shape) -> checks.Shapes:
+def _only(shape: Shape) -> checks.Shapes:
     return lambda call: (shape(call),)
 
 

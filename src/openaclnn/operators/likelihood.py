@@ -38,7 +38,7 @@ IGNORED = Parameter("ignoreIndex", Kind.INT64, "target value that counts for not
 
 
 def _of_classes(positions: str, weights: str) -> tuple[Parameter, ...]:
-    """What losses and gradients take after log-probabilities."""
+    """The parameters of losses and gradients that follow the log-probabilities."""
     return (
         Parameter(
             "target", Kind.TENSOR, "the right classes, in [0, C), or ignoreIndex", positions, TARGET_DTYPES,
@@ -51,7 +51,7 @@ def _of_classes(positions: str, weights: str) -> tuple[Parameter, ...]:
 
 
 def _parameters(shape: str, positions: str, loss: str) -> tuple[Parameter, ...]:
-    """A loss's parameters, with the shapes that the operator asks for."""
+    """A loss's parameters, with texts for the shapes that the operator asks for."""
     return (
         Parameter("self", Kind.TENSOR, "log-probabilities", shape, FLOATS),
         *_of_classes(positions, "(C,)"),
@@ -63,7 +63,7 @@ def _parameters(shape: str, positions: str, loss: str) -> tuple[Parameter, ...]:
 def _gradient_parameters(
     shape: str, positions: str, loss: str, weights: str, total_in_c: str = ""
 ) -> tuple[Parameter, ...]:
-    """The same of a gradient; and the type of the total weight in C, where it is not that of an input."""
+    """A gradient's parameters, with texts for shapes. `total_in_c` is the C type of totalWeight where it is not an input's."""
     return (
         Parameter("gradOutput", Kind.TENSOR, "gradient of the loss", loss, FLOATS),
         Parameter("self", Kind.TENSOR, "log-probabilities; only shape and dtype matter", shape, FLOATS),
@@ -84,7 +84,7 @@ FORMULA = (
 
 
 def _castable(row: str, *names: str) -> tuple[Check, ...]:
-    """Outputs that what is computed may be written to."""
+    """self's dtype converts to these outputs'."""
     return tuple([
         checks.castable(row, name, lambda call: call.tensor("self").dtype, "self's dtype") for name in names
     ])  # fmt: skip
@@ -93,7 +93,7 @@ def _castable(row: str, *names: str) -> tuple[Check, ...]:
 def _of_targets_or_one(
     row: str, name: str, expected: str, is_one: Callable[[Tensor], bool], rule: str, single: bool = False
 ) -> Check:  # fmt: skip
-    """The shape of the targets where nothing is reduced, else one element; `single`: so it is for a target without axes."""
+    """A tensor has target's shape where nothing is reduced, else one element. `single`: one element for a target without axes, too."""
 
     def fault(call: Call, tensor: Tensor) -> checks.Fault:
         shape, wanted = tensor.shape, call.tensor("target").shape
@@ -184,7 +184,7 @@ def _gradient_reference(
 
 
 def _samples(inputs: Mapping[str, Any], *known: tuple[str, Mapping[str, Any], Any, bool]) -> list[Sample]:  # fmt: skip
-    """Samples that share inputs: title, other arguments, answer, and whether that is exact."""
+    """Samples that share inputs; of each, its title, its other arguments, the answer, and whether that is exact."""
     return [Sample(title, {**inputs, **others}, answer, exact) for title, others, answer, exact in known]  # fmt: skip
 
 
@@ -210,7 +210,7 @@ ROWS_CHECKS = (
     ),
     *PLAN.shaped("11", ("weight",), COUNTED),
 )  # fmt: skip
-"""The rows that the loss and its gradient have in common."""
+"""The checks that the loss of rows and its gradient share."""
 
 
 def _per_row_or_one(row: str, name: str) -> Check:

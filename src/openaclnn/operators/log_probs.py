@@ -1,7 +1,7 @@
-"""Log-probabilities of chosen classes and entropies of rows of logits, with their gradients: what policy gradients and preference losses are made of.
+"""Log-probabilities of chosen classes and entropies of rows of logits, with their gradients, for policy gradients and preference losses.
 
-As those of `logits.py`, these are no operators of the aclnn interface, and in no registry. Classes lie along the last axis, results are FLOAT
-whatever the logits' dtype: ratios of probabilities are made of their differences. Of logits x and a temperature T, z = x / T; `excess` is 1 / T - 1.
+These are inner operators (`inner.py`). Classes lie along the last axis. Results are FLOAT whatever the logits' dtype, since callers
+exponentiate their differences to ratios of probabilities. Of logits x and a temperature T, z = x / T; `excess` is 1 / T - 1.
 
     top = max z, rest = log(sum of exp(z - top)), log p = (z - top) - rest      log p[target] has the derivative ([c = target] - p[c]) / T
     H = -(sum of p log p) = rest - (sum of exp(z - top) (z - top)) / exp(rest)  H has the derivative -p[c] (log p[c] + H) / T
@@ -36,11 +36,11 @@ def row_operator(
     sample: Sample, numbers: Sequence[Parameter] = (), told: Callable[[Call], dict[str, Any]] = lambda call: {},
     free: Sequence[Free] = (), rules: Sequence[checks.Check] = (),
 ) -> Operator:  # fmt: skip
-    """An operator of rows along the last axis, with the roles that its formula says."""
+    """An inner operator of rows along the last axis, whose inputs have the roles of its row formula's operands."""
     results = {"out": "full"} if written == ["out"] else dict.fromkeys([f"{each}Out" for each in written], "positions")  # fmt: skip
     return inner_operator(
         name, summary, formula, kernel.name, dict(zip(read, kernel.roles, strict=True)), results, reference, (sample,), numbers, numbers=told,
-        free=free, along=-1, compute=FLOAT, rules=(checks.rank_at_most("5", "input"), *rules),
+        free=free, class_axis=-1, compute=FLOAT, rules=(checks.rank_at_most("5", "input"), *rules),
     )  # fmt: skip
 
 

@@ -1,8 +1,8 @@
-"""A training step of cross entropy from logits: the loss with a gradient that is written for the gradient of the loss that is expected, and the gradient
-for the one that comes, which is written anew if it is another.
+"""A training step of cross entropy from logits. `STEP` computes the loss, and with it already the gradient of the logits, for an expected gradient of the loss;
+`STEP_GRAD` is the backward pass, which writes the gradient again only if the loss's gradient is another than expected.
 
-These are no operators of the aclnn interface, and in no registry: `torch/fused_backward.py` calls them, on a GPU, and says what is expected. On a CPU, `ROW_STEP` has
-loss and gradient of rows, where the loss's gradient is 1. Options and values are those of `logits.py`.
+These are inner operators (`inner.py`): `torch/fused_backward.py` calls them on a GPU, and says which gradient of the loss is expected. On a CPU, `ROW_STEP`
+computes loss and gradient of rows, where the loss's gradient is 1. Options and values are those of `logits.py`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from openaclnn.operators.inner import inner_operator
 from openaclnn.operators.logits import OPTIONS
 from openaclnn.operators.rows import LOSSES
 
-LONG = 8192  # classes: of longer rows there are two numbers each
+LONG = 8192  # classes; of longer rows, two numbers each are kept
 FORMULA = "as those of CrossEntropyLogits and CrossEntropyLogitsGrad"
 DTYPES = {"target": (INT64,), "weightOptional": FLOATS}
 
@@ -59,7 +59,7 @@ def _reference_grad(
     return logits.reference_grad(grad_loss, input, top, rest, target, weight, **options)
 
 
-# What is kept or remembered kernels are told by its address.
+# `kept` and `memory` are passed to kernels by address.
 STEP = inner_operator(
     "CrossEntropyStep", "Cross entropy of logits, and its gradient if the loss's gradient is the expected one.", FORMULA, "cross_entropy_ahead",
     {"input": "full", "target": "positions", "memory": "single", "weightOptional": "classes"},

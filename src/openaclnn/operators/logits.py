@@ -1,9 +1,9 @@
 """Cross entropy from logits for training: a loss that keeps two numbers a row for its gradient.
 
-These two are no operators of the aclnn interface, and in no registry: what trains models calls them. A row is the classes
-of one position: there is one for each n of (N, C), and of (N, C, d1, ...) one for each pixel of the images. Its
-log-probabilities are (x - top) - rest, with its largest logit and the logarithm of the sum of exp(x - top); `rest` is
-log1p of what the other classes add, so that a probability near 1 is told from 1. Nothing of the logits' size is kept.
+These two are inner operators (`inner.py`), which `openaclnn.torch` trains models with. A row is the classes of one position: of
+logits (N, C) there is a row for each n, of (N, C, d1, ...) one for each pixel of each image. Its log-probabilities are (x - top) - rest,
+where `top` is the largest logit and `rest` the logarithm of the sum of exp(x - top); `rest` is computed as log1p of what the other
+classes add, so that a probability near 1 differs from 1. The loss keeps nothing of the logits' size.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ OPTIONS = (
 
 
 def _kernel(call: Call) -> str:
-    """Rows are told from pixels: transposed they lie as the pixels of one image, but calls like them do not."""
+    """Rows and pixels have two kernels: transposed rows lie in memory as the pixels of one image do, but other calls of rows do not."""
     return "cross_entropy_logits" if call.tensor("input").rank == 2 else "cross_entropy_logits_pixels"  # fmt: skip
 
 
@@ -46,13 +46,11 @@ def reference(
     input: Array, target: Array, weight: Array | None = None, reduction: str = "mean", ignore_index: int = -100,
     label_smoothing: float = 0.0, zloss_scale: float = 0.0, work: Any = np.float64,
 ) -> tuple[Array, Array, Array]:  # fmt: skip
-    """The loss is aclnnCrossEntropyLoss's, of all rows; an out-of-range target is ignored."""
+    """The loss is that of aclnnCrossEntropyLoss over all rows; an out-of-range target is ignored."""
     rows = _rows_of(input).astype(work)
     top = rows.max(axis=1)
     with np.errstate(invalid="ignore"):
-        rows += (top - top)[
-            :, None
-        ]  # one with NaN or an infinite largest logit has no probabilities
+        rows += (top - top)[:, None]  # NaN where a row has NaN or an infinite largest logit
     loss, log_prob, _, _ = interface.reference(
         rows, target.reshape(-1), weight, reduction, ignore_index, label_smoothing, zloss_scale, True, work
     )  # fmt: skip
@@ -122,7 +120,7 @@ CROSS_ENTROPY = inner_operator(
     OPTIONS, numbers=_numbers, order=("target", "input", "weightOptional"),
 )  # fmt: skip
 
-# Smoothing is computed by other code than none is, and a z-loss too.
+# Label smoothing and a z-loss select other code.
 _FREE = (
     Free("ignore_index", integer=True),
     Free("label_smoothing", low=0.0, high=1.0, keeps_zero=True),

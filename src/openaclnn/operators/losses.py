@@ -1,8 +1,8 @@
 """How losses of elements and their gradients are declared: tensors, some of which may be null, a reduction, a formula, and rules that families share.
 
-An interface reads tensors, takes a reduction and perhaps more options, and writes one tensor, in this order. A tensor that is left out
-counts as ones: the formula's form without it runs. A reference is a function of arrays in float64, in the interface's order; what the reduction
-makes of its result is added here.
+The C parameters are the tensors that are read, a reduction, perhaps further options, and the one tensor that is written. A null tensor counts as
+ones: the formula's form without it runs. A reference is a function of arrays in float64, in the order of the parameters; its result is
+reduced here.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ PAIR = {"self": "predictions", "target": "what was to be predicted"}
 GRADIENT = {"gradOutput": "gradient of the loss", **PAIR}
 REDUCED = "\nout = l for none, sum(l) / (number of elements) for mean, sum(l) for sum"
 SCALE = "\nk = 1 / (number of output elements) for mean, 1 for none and sum"
-"""What formulas say of reductions."""
+"""The lines about reductions in the text of a formula, of a loss and of a gradient."""
 SWAPPED = {"self": "target", "target": "self"}
-"""These losses are the same where predictions and targets change places."""
+"""These losses stay the same if predictions and targets are exchanged, so their gradients serve for both."""
 
 
 def gradient_of(operator: str) -> Gradient:
-    """Of these losses by both tensors."""
+    """The derivatives of these losses by both tensors."""
     by_target = Gradient(operator, SWAPPED, expanded=True)
     return Gradient(operator, expanded=True, others={"target": by_target})
 
@@ -55,11 +55,11 @@ GRADIENT_VARIANTS = {
 class Loss(Activation):
     """A loss of elements, or its gradient, that `declare` made."""
 
-    beyond: str = ""  # what an unknown number of a reduction acts as; "": it is refused
+    unknown_reduction: str = ""  # the reduction that an unknown number acts as; "": it is refused
     onto: str = ""  # the tensor that all others broadcast to; "": all broadcast together
-    # The tensor whose elements a mean counts; "": those of the shape that is computed.
+    # The tensor whose elements a mean counts; "": the elements that the formula runs over.
     mean_of: str = ""
-    typed: str = ""  # the tensor whose dtype the output has; "": the common one, or any
+    dtype_of: str = ""  # the tensor whose dtype an omitted output has; "": the common dtype
     domains: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     @property
@@ -72,15 +72,12 @@ class Loss(Activation):
 
     def reduction_of(self, call: Call) -> str:
         """The call's reduction by its name."""
-        return call.reduction or self.beyond
+        return call.reduction or self.unknown_reduction
 
     def kernel_of(self, call: Call) -> Formula:
-        """The formula of the tensors that are not null."""
+        """The formula without the tensors that are null."""
         values = zip(self.read, self.kernel.values, strict=True)
         return without(self.kernel, *[value for name, value in values if call.values[name] is None])
-
-
-# What declarations are made into.
 
 
 def declare(
@@ -90,9 +87,9 @@ def declare(
     families: frozenset[str] = ALL, plan: Callable[[Call], Plan] | None = None, result: Callable[[Call], OutputSpec] | None = None,
     reduced: Callable[..., Any] | None = None, **more: Any,
 ) -> Loss:  # fmt: skip
-    """Enter a loss or a gradient. `inputs` has what each tensor is; those that are `optional` may be null. `others` is the shape of most of them, and `shape` the output's,
-    for people.
-    Plan, result and what the reduction makes of a reference's result follow from the declaration, unless they are said."""
+    """Register a loss or a gradient. `inputs` says what each tensor is; those that are `optional` may be null. `others` is the text for the shape of most
+    inputs, and `shape` for the output's.
+    Plan, result and the reduction of a reference's result (`reduced`) follow from the declaration, unless they are passed."""
     is_gradient, onto = name.endswith("Backward"), more.get("onto", "")
     others = others or (f"broadcasts to {onto}" if onto else "broadcasts with the others")
     tensors = []
@@ -130,10 +127,10 @@ def declare(
 
     computed.__module__ = reference.__module__
     empty = tuple(each for each in inputs if each not in optional)
-    whole = reference_of(computed, parameters)
+    complete = reference_of(computed, parameters)
     if accepts != FLOATS:
-        whole = _of_common_dtype(whole, [each.python_name for each in tensors])
-    entered = enter(operator, rules, whole, empty)
+        complete = _of_common_dtype(complete, [each.python_name for each in tensors])
+    entered = enter(operator, rules, complete, empty)
     assert isinstance(entered, Loss)
     return entered
 
@@ -166,7 +163,7 @@ def _seen(call: Call) -> dict[str, Any]:
 
 
 def _reduced(operator: Loss, losses: Array, reduction: str, arrays: Mapping[str, Any]) -> Array:
-    """The reference's losses as the reduction has them."""
+    """The reference's losses, reduced."""
     if reduction == "none":
         return losses
     work = losses.dtype.type
@@ -175,7 +172,7 @@ def _reduced(operator: Loss, losses: Array, reduction: str, arrays: Mapping[str,
 
 
 def _scaled(operator: Loss, values: Array, reduction: str, arrays: Mapping[str, Any]) -> Array:
-    """The reference's gradients, where a mean of so many was computed."""
+    """The reference's gradients, divided by the count of elements for a mean."""
     count = arrays[operator.mean_of].size if operator.mean_of else values.size
     scale = 1.0 / max(count, 1) if reduction == "mean" else 1.0
     return np.asarray(values * values.dtype.type(scale))
@@ -184,15 +181,14 @@ def _scaled(operator: Loss, values: Array, reduction: str, arrays: Mapping[str, 
 def _result(call: Call) -> OutputSpec:
     """The shape and dtype of an omitted output."""
     operator = Loss.of(call)
-    typed = [operator.typed] if operator.typed else present(call)
-    dtype = promoted_dtype(call, *typed)
+    dtype = promoted_dtype(call, *([operator.dtype_of] if operator.dtype_of else present(call)))
     assert dtype is not None
-    whole = operator.is_gradient or operator.reduction_of(call) == "none"
-    return value_shape(call) if whole else (), dtype
+    unreduced = operator.is_gradient or operator.reduction_of(call) == "none"
+    return value_shape(call) if unreduced else (), dtype
 
 
 def _tensors(call: Call) -> list[tuple[str, Tensor]]:
-    """What the formula reads."""
+    """The tensors that the formula reads: those that are not null."""
     operator = Loss.of(call)
     return [(name, call.values[name]) for name in operator.read if call.values[name] is not None]
 

@@ -74,7 +74,7 @@ declare(
     inputs=GRADIENT, accepts=(*FLOATS, DOUBLE), arguments={"negative_slope": 0.1}, compute=rules.promoted,
     options=(SLOPE, Parameter("selfIsResult", Kind.BOOL, "whether self is the forward's output", default=False)),
     kernels=(KernelForm("leaky_relu_grad", {"gradients": "gradOutput", "features": "self"}, STEEPNESS, values=FLAT),),
-    peer="leaky_relu_backward", held=("negativeSlope",), variants={"input": {}, "result": {"self_is_result": True}},
+    peer="leaky_relu_backward", checked_options=("negativeSlope",), variants={"input": {}, "result": {"self_is_result": True}},
 )  # fmt: skip
 
 
@@ -119,9 +119,9 @@ declare(
     "out = max(self + alpha * other, 0)", formulas.add_relu,
     lambda x, y, alpha: np.where(x + alpha * y <= 0, 0.0, x + alpha * y), [0, 0, 2, 5],
     (
-        *rules.in_place(rules.not_null("self", "other"), rules.broadcast, rules.not_null("alpha")), *rules.in_place(rules.not_null(), apart=True),
+        *rules.in_place(rules.not_null("self", "other"), rules.broadcast, rules.not_null("alpha")), *rules.not_in_place(rules.not_null()),
         rules.dtypes("self", "other", more=INTEGERS), rules.scalars_promoted("alpha"), rules.converts(), rules.rank("self", "other"),
-        *rules.in_place(rules.broadcast, apart=True),
+        *rules.not_in_place(rules.broadcast),
     ),
     inputs={"self": "the first summand", "other": "what is multiplied"}, options=(number("alpha", "factor of other", 1),),
     accepts=(*FLOATS, *INTEGERS), families=NOT_310P, in_place="selfRef", compute=_computed, numbers=_alpha,
@@ -149,7 +149,7 @@ declare(
     formulas.threshold, lambda x, threshold, value: np.where(x <= threshold, value, x), [9, 9, 9, 3],
     (
         rules.not_null("self", "out", "threshold", "value"), rules.scalars("threshold", "value"), rules.dtypes("self", more=INTEGERS),
-        rules.converts("self", spared="950"), rules.rank("self"), rules.same_shape(),
+        rules.converts("self", unchecked_on="950"), rules.rank("self"), rules.same_shape(),
     ),
     options=LIMITS, accepts=(*FLOATS, *INTEGERS), families=NOT_310P, in_place="selfRef", numbers=_in_dtype,
     seen_by_reference=_in_dtype, arguments={"threshold": 0.5, "value": 9.0}, peer="threshold",

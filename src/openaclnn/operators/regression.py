@@ -159,7 +159,7 @@ declare(
         Sample("mean", MARGINS, 50.15025124880577),
     ),
     (rules.not_null(), rules.dtypes("self", "target", "out"), rules.rank("self", "target"), rules.broadcasts, rules.mean_or_sum(()), rules.reduction),
-    inputs=PAIR, shape="the broadcast shape for none, else 0 dimensions", beyond="sum", peer="soft_margin_loss",
+    inputs=PAIR, shape="the broadcast shape for none, else 0 dimensions", unknown_reduction="sum", peer="soft_margin_loss",
     kernels=(KernelForm("soft_margin_loss", {"self": "self", "target": "target"}),),
     gradient=Gradient("aclnnSoftMarginLossBackward", others={"target": Gradient("aclnnSoftMarginLossBackward", SWAPPED)}),
 )  # fmt: skip

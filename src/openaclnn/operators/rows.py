@@ -1,4 +1,5 @@
-"""How operators with a class axis are declared and planned: their tensors by name, each with its role."""
+"""How operators with a class axis are declared and planned: `Rows` has each tensor's role, `declare` registers the operator. A row is
+the values along the class axis at one position."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ from openaclnn.operators.activations import ALL
 
 Array = np.ndarray[Any, Any]
 Indices = np.ndarray[Any, Any]
-"""Arrays that references take as they are."""
+"""Annotates the arrays that `widened` passes to a reference as they are, not in float64."""
 
 REDUCTION = Parameter(
     "reduction", Kind.INT64, "0 none, 1 mean, 2 sum", default="mean", choices=REDUCTIONS
@@ -31,13 +32,13 @@ REDUCTION = Parameter(
 
 
 LOSSES = "losses"
-"""A role beside those of `class_plan`: of each position where nothing is reduced, else single."""
+"""A role beside those of `class_plan`: "positions" where nothing is reduced, else "single"."""
 
 
 @dataclass(frozen=True)
 class Rows:
-    """How an operator with a class axis is planned: its kernel, the tensor whose shape that runs over, and each tensor's role, in the kernel's order. What
-    results are like follows from that, and what empty tensors give."""
+    """How an operator with a class axis is planned: its kernel, the tensor whose shape the kernel runs over (`source`), and each tensor's role, in the kernel's
+    order. The shapes of results follow from that, and the results for empty tensors."""
 
     kernel: str | Callable[[Call], str]
     source: str
@@ -45,17 +46,17 @@ class Rows:
     written: Mapping[str, str]
     numbers: Callable[[Call], Mapping[str, Any]] = lambda call: {}
     free: tuple[Free, ...] = ()
-    free_on_products: bool = True  # False: products have rules of their own for these numbers
-    # Tensors that a call leaves alone, beside those that are null.
+    free_on_products: bool = True  # False: products have other rules for these numbers
+    # Tensors that a call neither reads nor writes, beside those that are null.
     unused: Callable[[Call], Sequence[str]] = lambda call: ()
-    compute: DType | str = ""  # a dtype, or the tensor that has it; "": the source's
-    # The axis of the classes, or the only one; where an option numbers it, that says it.
-    along: int = 1
+    compute: DType | str = ""  # a dtype, or the name of the tensor that has it; "": the source's
+    # The class axis, or the last if there are fewer; ignored where an option numbers the axis.
+    class_axis: int = 1
     fixed: bool = False
 
     def _axis(self, call: Call, rank: int) -> int:
         option = call.operator.axis
-        axis = min(self.along, rank - 1) % rank if option is None else call.axis(option.name)
+        axis = min(self.class_axis, rank - 1) % rank if option is None else call.axis(option.name)
         assert axis is not None
         return axis
 
@@ -65,12 +66,12 @@ class Rows:
 
     @functools.cached_property
     def _roles(self) -> dict[bool, tuple[tuple[tuple[str, str], ...], ...]]:
-        """The names and roles of what is read and written, by whether losses are one for each position."""
+        """The names and roles of what is read and of what is written, by whether there is a loss for each position."""
         sides = self.read.items(), self.written.items()
         losses = {True: "positions", False: "single"}
         return {
-            whole: tuple([tuple([(name, each if role == LOSSES else role) for name, role in side]) for side in sides])
-            for whole, each in losses.items()
+            unreduced: tuple([tuple([(name, loss if role == LOSSES else role) for name, role in side]) for side in sides])
+            for unreduced, loss in losses.items()
         }  # fmt: skip
 
     def plan(self, call: Call) -> Plan:
@@ -78,34 +79,34 @@ class Rows:
         operator, values, unused = call.operator, call.values, self.unused(call)
         source: Tensor = values[self.source]
         reduction = None if operator.reduction is None else call.reduction
-        whole = reduction == "none" and len(source.shape) > 1
-        read, written = self._roles[whole]
+        unreduced = reduction == "none" and len(source.shape) > 1
+        read, written = self._roles[unreduced]
         inputs = [(name, values[name], role) for name, role in read if type(values[name]) is Tensor and name not in unused]  # fmt: skip
         outputs = [(name, values[name], role) for name, role in written if name not in unused]
         spared = [(name, values[name], role) for name, role in written if name in unused] if unused else ()  # fmt: skip
         if 0 in source.shape or True in [role == "full" and 0 in tensor.shape for _, tensor, role in inputs]:  # fmt: skip
-            return self._of_nothing(call, reduction, spared)
+            return self._empty_plan(call, reduction, spared)
         reduced = ""
-        if self._reduces and not whole:
-            reduced = "sum" if reduction == "none" else str(reduction)  # of one
+        if self._reduces and not unreduced:
+            reduced = "sum" if reduction == "none" else str(reduction)  # "none": of a single row
         kernel = self.kernel if isinstance(self.kernel, str) else self.kernel(call)
         compute = self.compute or source.dtype
         if isinstance(compute, str):
             compute = values[compute].dtype
         shape, numbers = source.shape or (1,), self.numbers(call)
         free = self.free if self.free_on_products or call.product.is_default else ()
-        # Where a class may be ignored, `target` has class indices.
+        # Where a class may be ignored, the tensor `target` has class indices.
         targets = [name for name, _, _ in inputs].index("target") if "ignore_index" in numbers else -1  # fmt: skip
         return class_plan(
             operator.name, kernel, compute, inputs, outputs, shape, self._axis(call, len(shape)), targets, numbers, free, reduced, spared, self.fixed,
         )  # fmt: skip
 
-    def _of_nothing(self, call: Call, reduction: str | None, spared: Sequence[Any]) -> Plan:
-        """Empty tensors have no mean, and no sum but 0."""
-        left, name = {each for each, _, _ in spared}, call.operator.name
+    def _empty_plan(self, call: Call, reduction: str | None, spared: Sequence[Any]) -> Plan:
+        """The plan of a call with an empty tensor: a mean of no losses is NaN, a sum 0."""
+        skip, name = {each for each, _, _ in spared}, call.operator.name
         fills = []
         for each, role in self.written.items():
-            if each not in left and (role == "single" or (role == LOSSES and reduction != "none")):
+            if each not in skip and (role == "single" or (role == LOSSES and reduction != "none")):
                 number = math.nan if role == LOSSES and reduction == "mean" else 0.0
                 fills.append((each, call.tensor(each), number))
         if fills:
@@ -113,8 +114,8 @@ class Rows:
         first = next(iter(self.written))
         return empty_plan(name, (first, call.tensor(first)), spared)
 
-    def shaped(self, row: str, names: Sequence[str], told: Mapping[str, str], status: int = INVALID) -> tuple[Check, ...]:  # fmt: skip
-        """Rules that tensors have the shapes that follow from their roles, which are told so."""
+    def shaped(self, row: str, names: Sequence[str], texts: Mapping[str, str], status: int = INVALID) -> tuple[Check, ...]:  # fmt: skip
+        """Checks that tensors have the shapes that follow from their roles; `texts` has messages' texts for shapes, by role."""
         roles = {**self.read, **self.written}
 
         def rule(name: str) -> Check:
@@ -129,22 +130,22 @@ class Rows:
                 axis = self._axis(call, len(shape))
                 return (shape[axis : axis + 1] if role == "classes" else shape[:axis] + shape[axis + 1 :],)  # fmt: skip
 
-            return checks.shape_is(row, name, allowed, told[role], status)
+            return checks.shape_is(row, name, allowed, texts[role], status)
 
         return tuple(map(rule, names))
 
     def results(self, call: Call) -> Any:
-        """Shapes and dtypes of the outputs that are left to us: of the one that they may have, or the source's."""
+        """Shapes and dtypes of omitted outputs. An output's dtype is the only one that it may have, or the source's."""
         source, specs = call.tensor(self.source), []
-        whole, positions = source.shape, None
+        full, positions = source.shape, None
         for output in call.operator.outputs:
             role = self.written[output.name]
             if role == LOSSES:
                 role = "positions" if call.reduction == "none" else "single"
             if role == "positions" and positions is None:
-                axis = self._axis(call, len(whole) or 1)
-                positions = whole[:axis] + whole[axis + 1 :]
-            shape = whole if role == "full" else () if role == "single" else positions
+                axis = self._axis(call, len(full) or 1)
+                positions = full[:axis] + full[axis + 1 :]
+            shape = full if role == "full" else () if role == "single" else positions
             specs.append((shape, output.dtypes[0] if len(output.dtypes) == 1 else source.dtype))
         return tuple(specs) if len(specs) > 1 else specs[0]
 
@@ -154,8 +155,8 @@ def declare(
     reference: Callable[..., Any], samples: Sequence[Sample], families: frozenset[str] = ALL, *, result: Callable[[Call], Any] | None = None,
     empty: tuple[str, ...] | None = None, lacking: int = Status.ACLNN_ERR_INNER_NULLPTR, **more: Any,
 ) -> Operator:  # fmt: skip
-    """Enter an operator, whose results follow from `Rows`, or are what is said. With `empty`, the rules stand between those that most documents begin and end with: phase one's results have a place,
-    and a product that lacks the operator gives `lacking`, unless one of these tensors is empty."""
+    """Register an operator. Its results follow from `Rows`, unless `result` says them. With `empty`, two checks are added that most documents have: first that phase one's
+    pointers for results are not null, and last that the product has the operator, or else the status is `lacking`, unless one of the tensors `empty` is empty."""
     if empty is not None:
         last = checks.product_has_operator(str(int(rules[-1].row) + 1), lacking, empty)
         rules = (checks.result_pointers("0"), *rules, last)
@@ -171,20 +172,20 @@ def declare(
 
 
 def widened(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A formula of arrays and numbers as a reference: all arrays but `Indices` come to it in float64, or as `work` says. What it does with infinities and
-    NaN is no news."""
+    """A reference of a function of arrays and numbers: they are converted to float64, or to the dtype `work`, all but arrays annotated `Indices`. NumPy does not warn
+    of infinities and NaN."""
     code, kinds = function.__code__, function.__annotations__
     names = code.co_varnames[: code.co_argcount]
 
     def reference(*positional: Any, work: Any = np.float64, **named: Any) -> Any:
-        given = {**dict(zip(names, positional, strict=False)), **named}
-        with np.errstate(all="ignore"):  # a signalling NaN among them is told, too
-            for name, value in given.items():
+        arguments = {**dict(zip(names, positional, strict=False)), **named}
+        with np.errstate(all="ignore"):  # NumPy would warn of a signalling NaN in a conversion, too
+            for name, value in arguments.items():
                 if isinstance(value, np.ndarray) and not str(kinds.get(name)).startswith("Indices"):
-                    given[name] = value.astype(work)
+                    arguments[name] = value.astype(work)
                 elif isinstance(value, float):
-                    given[name] = work(value)
-            return function(**given)
+                    arguments[name] = work(value)
+            return function(**arguments)
 
     reference.__module__, reference.__doc__ = function.__module__, function.__doc__
     reference.takes = (*names, "work")  # type: ignore[attr-defined]
@@ -192,7 +193,7 @@ def widened(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def counted_targets(target: Array, classes: int, ignored: int) -> tuple[Array, Array]:
-    """Which targets count, being classes and not ignored; and their classes, 0 for the others. For references."""
+    """For references: which targets count, being classes and not ignored; and the targets' classes, 0 for those that do not count."""
     indices = target.astype(np.int64)
     counted = (indices != ignored) & (indices >= 0) & (indices < classes)
     return counted, np.where(counted, indices, 0)

@@ -1,6 +1,7 @@
-"""Rules of elementwise operators, as their documents have them: each is a function of an operator and a row's number that makes the checks of that row.
+"""Rules of elementwise operators and losses, in their documents' terms. A rule is a function of an operator and a row's number, and returns that row's
+checks (`core/checks.py`); declarations list rules in the document's order.
 
-What is said of the tensors of an operator with an output of its own is true of its form that works in place, whose one tensor has another name.
+Rules name the tensors of the form with an output of its own; for the form that works in place, names that it lacks stand for its one tensor.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from openaclnn.core.status import Status
 from openaclnn.core.tensor import PRIVATE_FORMATS, Scalar, Tensor
 
 Rule = Callable[[Any, str], list[Check]]
-"""Makes the checks of one row."""
+"""Returns the checks of one row."""
 
 
 def not_null(*names: str) -> Rule:
@@ -33,12 +34,12 @@ def not_null(*names: str) -> Rule:
 
 
 def dtypes(*names: str, more: tuple[DType, ...] = ()) -> Rule:
-    """The product's floating dtypes, and some more."""
+    """Tensors have one of the product's floating dtypes, or one of `more`."""
     return lambda operator, row: [checks.dtype_in(row, *_renamed(operator, names), more=more)]
 
 
 def dtypes_among(known: tuple[DType, ...], *names: str) -> Rule:
-    """Some dtypes, whatever else the product has."""
+    """Tensors have one of these dtypes, on every product."""
     return lambda operator, row: [checks.dtype_one_of(row, name, known) for name in names]
 
 
@@ -62,9 +63,9 @@ def rank(*names: str) -> Rule:
     return lambda operator, row: [checks.rank_at_most(row, *_renamed(operator, names))]
 
 
-def converts(source: str = "", spared: str = "") -> Rule:
-    """What is computed, by itself or in a tensor's dtype, may be written to the output; on a product that is spared anything may. In its place the one tensor's
-    own dtype always may."""
+def converts(source: str = "", unchecked_on: str = "") -> Rule:
+    """The dtype of what is computed, which is the promoted one or that of `source`, converts to the output's. It is not checked on one product, nor, with
+    `source`, in the form that works in place."""
 
     what = f"{source}'s dtype" if source else "the promoted dtype"
 
@@ -76,13 +77,13 @@ def converts(source: str = "", spared: str = "") -> Rule:
         if source and written.in_place:
             return []
         check = checks.castable(row, written.name, computed, what)
-        return [*checks.only_if(lambda call: call.product.tag != spared, check)]
+        return [*checks.only_if(lambda call: call.product.tag != unchecked_on, check)]
 
     return of
 
 
 def common(*names: str) -> Rule:
-    """These tensors, or all that the formula reads, have a common dtype."""
+    """These tensors' dtypes, or those of all that the formula reads, promote to a common one."""
 
     def of(operator: Any, row: str) -> list[Check]:
         which = names or operator.read
@@ -101,7 +102,7 @@ def common(*names: str) -> Rule:
 
 
 def supported(*more: DType) -> Rule:
-    """The common dtype of what the formula reads is one of the product's floating dtypes, or one of some more."""
+    """The common dtype of what the formula reads is one of the product's floating dtypes, or one of `more`."""
 
     def of(operator: Any, row: str) -> list[Check]:
         def broken_by(call: Call) -> Violation | None:
@@ -117,7 +118,7 @@ def supported(*more: DType) -> Rule:
 
 
 def promotes(more: tuple[DType, ...] = ()) -> Rule:
-    """The inputs' dtypes have a common one, which is supported."""
+    """The inputs' dtypes promote to a common one, which is supported."""
     return lambda operator, row: [*common()(operator, row), *supported(*more)(operator, row)]
 
 
@@ -127,14 +128,14 @@ def broadcast(operator: Any, row: str) -> list[Check]:
     return [checks.broadcastable(row, *read), checks.output_shape(row, operator.output.name, read)]
 
 
-def alike_but_on_950(what: str, *rules: Rule) -> Rule:
-    """The inputs have one dtype or shape on products before 950, and by further rules of this row others there."""
+def same_before_950(what: str, *rules: Rule) -> Rule:
+    """The inputs have the same dtype or shape (`what`) on products before 950; further rules of this row say what else 950 allows."""
 
     def of(operator: Any, row: str) -> list[Check]:
         first, second = operator.read
-        alike = {"dtype": checks.same_dtype, "shape": checks.same_shape}[what](row, second, first)
-        alike = alike._replace(rule=f"the inputs have one {what}, but on 950")
-        older = checks.only_if(lambda call: call.product.tag not in NEWER, alike)
+        same = {"dtype": checks.same_dtype, "shape": checks.same_shape}[what](row, second, first)
+        same = same._replace(rule=f"the inputs have one {what}, but on 950")
+        older = checks.only_if(lambda call: call.product.tag not in NEWER, same)
         return [*older, *(check for rule in rules for check in rule(operator, row))]
 
     return of
@@ -168,7 +169,7 @@ def in_bounds(name: str) -> Rule:
 
 
 def value(name: str, expected: str, broken: Callable[[Call], bool]) -> Rule:
-    """A rule about an option's value."""
+    """An option's value is as expected; `broken` says of a call whether it is not."""
 
     def broken_by(call: Call) -> Violation | None:
         option = call[name]
@@ -179,24 +180,24 @@ def value(name: str, expected: str, broken: Callable[[Call], bool]) -> Rule:
 
 
 def at_row(row: str, rule: Rule) -> Rule:
-    """A rule of that row, where the document has more rows before it than there are rules here."""
+    """The rule with another row's number, where the document has more rows before it than there are rules here."""
     return lambda operator, next_row: rule(operator, row)
 
 
 def scalars(*names: str) -> Rule:
-    """Options that FLOAT can hold."""
+    """Options convert to FLOAT."""
     return lambda operator, row: [checks.scalar_castable(row, *names)]
 
 
 def scalars_promoted(*names: str) -> Rule:
-    """Options that the inputs' common dtype can hold."""
+    """Options convert to the inputs' common dtype."""
     return lambda operator, row: [
         checks.scalar_castable(row, *names, to=promoted, what="the promoted dtype")
     ]
 
 
 def scalar_dtypes(name: str, *more: DType) -> Rule:
-    """An option of one of the product's floating dtypes, or of some more."""
+    """An option has one of the product's floating dtypes, or one of `more`."""
 
     def of(operator: Any, row: str) -> list[Check]:
         def broken_by(call: Call) -> Violation | None:
@@ -213,34 +214,37 @@ def scalar_dtypes(name: str, *more: DType) -> Rule:
 
 
 def public(*names: str) -> Rule:
-    """None of the formats that products lay out data in for themselves."""
+    """Tensors have none of the formats that are private to products."""
     return lambda operator, row: [checks.format_not_in(row, PRIVATE_FORMATS, *names)]
 
 
-def in_place(*rules: Rule, apart: bool = False) -> tuple[Rule, ...]:
-    """Rules of the form alone that works in place, or of the one alone that does not."""
+def in_place(*rules: Rule, wanted: bool = True) -> tuple[Rule, ...]:
+    """The rules, for the form that works in place alone."""
 
-    def kept(rule: Rule) -> Rule:
+    def restricted(rule: Rule) -> Rule:
         def of(operator: Any, row: str) -> list[Check]:
-            return [] if operator.output.in_place is apart else rule(operator, row)
+            return rule(operator, row) if operator.output.in_place is wanted else []
 
-        return _standing_for(rule, of)
+        return _wrapping(rule, of)
 
-    return tuple(map(kept, rules))
+    return tuple(map(restricted, rules))
 
 
-def _standing_for(rule: Rule, wrapped: Rule) -> Rule:
+not_in_place = functools.partial(in_place, wanted=False)
+
+
+def _wrapping(rule: Rule, wrapped: Rule) -> Rule:
     wrapped.rule = rule  # type: ignore[attr-defined]
     return wrapped
 
 
 def among(rule: Rule, rules: Sequence[Rule]) -> bool:
-    """Whether some calls at least are held to a rule."""
+    """Whether a rule is among others, by itself or wrapped so that it holds for some calls or forms alone."""
     return rule in (getattr(each, "rule", each) for each in rules)
 
 
 def _renamed(operator: Any, names: Sequence[str]) -> tuple[str, ...]:
-    """Names of the form with an output of its own, in the one that works in place."""
+    """Tensors' names in this form of the operator: in the one that works in place, its tensor takes the place of names that it lacks."""
     if not operator.output.in_place:
         return tuple(names)
     written, places = operator.output.name, operator.places
@@ -270,8 +274,8 @@ def present(call: Call) -> list[str]:
 
 
 def generated(name: str, *tiling: Rule) -> tuple[Rule, ...]:
-    """The rules of interfaces that the vendor generates: null, dtypes and formats, whether the product has a kernel, then what shows when the kernel's work
-    is cut: wrong shapes, unless other rules are said."""
+    """The rules of interfaces that the vendor generates: null pointers, dtypes, formats, and whether the product has a kernel; then those that break
+    when the kernel's work is divided (tiling), by default that all shapes are the same."""
     last = tiling or (same_shape(status=checks.TILING),)
     return (not_null(), dtypes(name), same_dtype(), _nd, _has_kernel, *last)
 
@@ -281,7 +285,7 @@ def _nd(operator: Any, row: str) -> list[Check]:
 
 
 def has_axes(operator: Any, row: str) -> list[Check]:
-    """The first tensor has an axis at least."""
+    """The first tensor has at least one axis."""
     name = operator.tensors[0].name
 
     def fault(call: Call, tensor: Tensor) -> checks.Fault:
@@ -298,8 +302,8 @@ def _has_kernel(operator: Any, row: str) -> list[Check]:
 
 
 def reduction(operator: Any, row: str) -> list[Check]:
-    """The reduction is known; where any number is one, so is what Python calls it."""
-    if not operator.beyond:
+    """The reduction is a known one; if unknown numbers act as one, any number is allowed, and the names in Python."""
+    if not operator.unknown_reduction:
         return [checks.reduction_known(row, "reduction")]
     return [checks.any_reduction(row, "reduction", operator["reduction"].choices)]
 
@@ -310,7 +314,7 @@ def broadcasts(operator: Any, row: str) -> list[Check]:
 
 
 def broadcasts_to(onto: str, *names: str) -> Rule:
-    """Tensors that stretch to another's shape, those of them that are not null."""
+    """Tensors that are not null broadcast to the shape of `onto`."""
     return lambda operator, row: [
         checks.broadcasts_to(row, name, lambda call: call.tensor(onto).shape, f"the shape of {onto}")
         for name in names
@@ -318,7 +322,7 @@ def broadcasts_to(onto: str, *names: str) -> Rule:
 
 
 def mean_or_sum(*shapes: tuple[int, ...]) -> Rule:
-    """The output has the shape of what is computed, or one of these where it is reduced; none: any of one element."""
+    """The output has the losses' shape for "none". Otherwise it has one of these shapes; without any, a shape of one element."""
     text = "one element of 1 dimension at most" if shapes else "any of one element"
     text = "0 dimensions" if shapes == ((),) else text
 
@@ -336,7 +340,7 @@ def mean_or_sum(*shapes: tuple[int, ...]) -> Rule:
 
 
 def output_shape(shape: Callable[[Call], tuple[int, ...]], text: str) -> Rule:
-    """The output has the shape that the call asks for."""
+    """The output has the shape that `shape` says; `text` is the text for it."""
     return lambda operator, row: [
         checks.shape_is(row, operator.output.name, lambda call: (shape(call),), text)
     ]
@@ -347,20 +351,20 @@ def same_format(*names: str) -> Rule:
 
 
 def unless_empty(names: str | tuple[str, ...], *rules: Rule) -> tuple[Rule, ...]:
-    """Rules that a call in which a tensor, or one of some, is empty is not held to."""
+    """The rules, which calls in which one of these tensors is empty do not have to keep."""
     names = (names,) if isinstance(names, str) else names
 
-    def spared(rule: Rule) -> Rule:
+    def restricted(rule: Rule) -> Rule:
         def of(operator: Any, row: str) -> list[Check]:
             return list(checks.unless_empty(names, *rule(operator, row)))
 
-        return _standing_for(rule, of)
+        return _wrapping(rule, of)
 
-    return tuple(map(spared, rules))
+    return tuple(map(restricted, rules))
 
 
 def value_shape(call: Call) -> tuple[int, ...]:
-    """The shape of what is computed for each element."""
+    """The shape that the formula runs over: that of `onto`, or the inputs' broadcast shape."""
     operator: Any = call.operator
     if operator.onto:
         return call.tensor(operator.onto).shape

@@ -59,7 +59,7 @@ declare(
     "Sigmoid", "The logistic function.", "out = 1 / (1 + exp(-self))", formulas.sigmoid, sigmoid,
     [0.01798620996209156, 0.2689414213699951, 0.6224593312018546, 0.9525741268224333],
     (
-        rules.not_null(), *rules.in_place(rules.dtypes("self", more=(*WIDE, *WHOLE)), apart=True), rules.dtypes("out", more=WIDE), rules.converts("self"),
+        rules.not_null(), *rules.not_in_place(rules.dtypes("self", more=(*WIDE, *WHOLE))), rules.dtypes("out", more=WIDE), rules.converts("self"),
         rules.same_shape(), rules.rank("self"),
     ),
     accepts=(*FLOATS, *WIDE), reads={"self": WHOLE}, in_place="selfRef", compute=_computed, kernels=(KernelForm("sigmoid", {"x": "self"}),), aten="sigmoid",
@@ -90,8 +90,8 @@ declare(
     "gradInput = gradOutput * s * (1 + self * (1 - s)), s = 1 / (1 + exp(-self))", formulas.silu_backward, _swish_backward,
     [-0.05266461489107291, 0.14465897625702653, 2.2198835619079555, 4.352416424060679],
     (
-        rules.not_null(), rules.dtypes("gradOutput", "self", "gradInput"), rules.alike_but_on_950("dtype", rules.same_as_promoted),
-        rules.rank("gradOutput", "self"), rules.alike_but_on_950("shape", rules.broadcast),
+        rules.not_null(), rules.dtypes("gradOutput", "self", "gradInput"), rules.same_before_950("dtype", rules.same_as_promoted),
+        rules.rank("gradOutput", "self"), rules.same_before_950("shape", rules.broadcast),
     ),
     inputs=GRADIENT, compute=rules.promoted, shapes={"self": "same as gradOutput; on 950 they broadcast", "gradInput": "the broadcast shape"},
     output="gradInput", families=NOT_310P, kernels=(KernelForm("silu_grad", {"dy": "gradOutput", "x": "self"}),), aten="silu_backward",

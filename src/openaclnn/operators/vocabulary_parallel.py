@@ -58,7 +58,7 @@ def _ill_parted(call: Call) -> str:
 SUMS_PLAN = Rows(
     formulas.sum_exp_and_index_logit.name, LOGITS, dict(zip(READ, ("full", "positions", "positions"), strict=True)),
     {name: "full" if name == "expLogitsOut" else "positions" for name in WRITTEN}, lambda call: {"first_class": call["vocabStartIndex"]},
-    compute=FLOAT, along=-1, fixed=True,
+    compute=FLOAT, class_axis=-1, fixed=True,
 )  # fmt: skip
 
 
