@@ -26,6 +26,7 @@ OF_OPERATORS = {
     "low_log",
     "low_log1m",
     "softened",
+    "gelu_slope",
     "gelu_tanh_slope",
 }
 every_word = pytest.mark.parametrize("word", BOUNDS)

@@ -16,6 +16,7 @@ from openaclnn.engines.formulas.words import (
     fma,
     gate,
     gelu as gaussian_unit,
+    gelu_slope,
     gelu_tanh,
     gelu_tanh_slope,
     log_sigmoid as log_of_sigmoid,
@@ -23,8 +24,6 @@ from openaclnn.engines.formulas.words import (
     maximum,
     minimum,
     mish as self_regularized,
-    normal_cdf,
-    normal_pdf,
     ratio,
     scaled_gate,
     sigmoid as logistic,
@@ -239,7 +238,7 @@ def _gelu(x: Value, tanh: bool) -> Value:
 
 def _gelu_slope(x: Value, tanh: bool) -> Value:
     """The derivative."""
-    return gelu_tanh_slope(x) if tanh else normal_cdf(x) + x * normal_pdf(x)
+    return gelu_tanh_slope(x) if tanh else gelu_slope(x)
 
 
 @formula

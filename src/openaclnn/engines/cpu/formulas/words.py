@@ -26,7 +26,7 @@ from openaclnn.engines.machine.values import Value, fma, intrinsic, maximum, min
 
 HEAVY = frozenset(
     {
-        "erf", "erfc", "erfinv", "exp", "expm1", "gate", "gelu", "gelu_tanh", "gelu_tanh_slope", "log", "log1p", "log_sigmoid", "logit", "low_log", "low_log1m",
+        "erf", "erfc", "erfinv", "exp", "expm1", "gate", "gelu", "gelu_slope", "gelu_tanh", "gelu_tanh_slope", "log", "log1p", "log_sigmoid", "logit", "low_log", "low_log1m",
         "mish", "normal_cdf", "normal_pdf", "scaled_exp", "scaled_expm1", "scaled_gate", "sigmoid", "softened", "softplus", "tanh",
     }
 )  # fmt: skip
@@ -616,6 +616,9 @@ class Words:
         below = self._times(size, *self._piece(self.NORMAL, size))
         near = (x < -0.0).choose(self._value(-0.0), x) - below
         return self._beyond(size, self.NORMAL, near, far)
+
+    def gelu_slope(self, x: Any) -> Any:
+        return self.normal_cdf(x) + x * self.normal_pdf(x)
 
     def _times(self, factor: Any, last: Any, away: Any, slope: Any) -> Any:
         """A piece times a factor."""
