@@ -73,7 +73,7 @@ declare(
     numbers=lambda call: {"tanh": call["approximate"] == 1}, kernels=(KernelForm("gelu_v2", {"x": "x"}, numbered={"approximate": ("none", "tanh")}),),
     variants={"erf": {}, "tanh": {"approximate": 1}},
     gradient=Gradient("aclnnGeluBackwardV2", {"self": "x"}, converted={"approximate": lambda approximate: "tanh" if approximate == 1 else "none"}),
-    aten="gelu", peer=lambda torch, x, approximate: torch.ops.aten.gelu(x, approximate="tanh" if approximate == 1 else "none"),
+    peer=lambda torch, x, approximate: torch.ops.aten.gelu(x, approximate="tanh" if approximate == 1 else "none"),
 )  # fmt: skip
 
 declare(

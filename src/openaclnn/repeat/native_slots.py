@@ -10,13 +10,13 @@ from openaclnn.repeat.slots import MAX_DTYPES, MAX_OPTIONS
 (
     CACHE, COUNT, TURN, CORE, DEVICE_KIND, DEVICE_WORD, STREAM, VERSION, FALLBACK, OVERLOAD, PLACE,
     GET_DEVICE, GET_INDEX, GET_DTYPE, GET_DIM, GET_SIZES, GET_STRIDES, GET_DATA, GET_OFFSET, GET_BYTES, IS_DEFINED,
-    EMPTY, ZERO, DELETE, FREE, DISPATCH, CHECK, STRING_LENGTH, STRING_TEXT, STRING_DELETE,
-    KEPT, RAISED, TEXT, LATER, MANY_ONES, MOST_CLASSES, CHOICES,
-) = range(37)  # fmt: skip
+    EMPTY, ZERO, DELETE, FREE, DISPATCH, CHECK,
+    KEPT, RAISED, TEXT, LATER, MANY_ONES, MOST_CLASSES, REDUCTIONS,
+) = range(34)  # fmt: skip
 # COUNT, TURN: of the calls that read the cache's list of entries (`read_copy_update.py`).
-# CHOICES: what the fast path takes for reductions by their numbers, or for strings.
+# REDUCTIONS: what the fast path takes for their numbers.
 # RAISED: what the fallback raised in this thread, with the attributes TEXT, for C++ to raise, and LATER, for Python.
-OPTION_TYPES = CHOICES + 3
+OPTION_TYPES = REDUCTIONS + 3
 DTYPES = OPTION_TYPES + MAX_OPTIONS  # DLPack's word for each of PyTorch's numbers
 DTYPE_OBJECTS = DTYPES + MAX_DTYPES  # Python's object and PyTorch's number
 DTYPE_NAMES = ("float32", "float16", "bfloat16", "int64", "int32", "uint8")

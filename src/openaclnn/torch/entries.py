@@ -25,8 +25,6 @@ from openaclnn.repeat.code.read_copy_update import take_back
 from openaclnn.repeat.code.recognise import guarded
 from openaclnn.torch.signatures import (
     AXIS,
-    CHOICE,
-    CHOICES,
     DTYPE,
     FLOAT,
     OPTIONAL,
@@ -37,7 +35,6 @@ from openaclnn.torch.signatures import (
     Signature,
 )
 
-LETTERS = 4  # of each of CHOICES
 EXPONENT_AT, INFINITE = 52, 0x7FF  # of a double: its exponent, and that of what is not finite
 BFLOAT = 4  # DLPack's code of BFLOAT16
 # Exponents of what is not finite.
@@ -125,9 +122,7 @@ class _Kernel:
             self.guard.expect((value >> EXPONENT_AT & INFINITE) != INFINITE)
         elif kind == REDUCTION:
             self.guard.expect(value.below(len(REDUCTIONS)))
-            return self.block.at(at.CHOICES).read(value)
-        elif kind == CHOICE:
-            return self.choice(value)
+            return self.block.at(at.REDUCTIONS).read(value)
         elif kind == AXIS:
             self.expect_few_classes(value)
         elif kind == WEIGHT:
@@ -136,21 +131,6 @@ class _Kernel:
                 weight.set(self.ones())
             return weight.get()
         return value
-
-    def choice(self, handle: Value) -> Value:
-        """What is taken for a string, by its first four letters; there are no longer ones."""
-        code, block, answer = self.code, self.block, self.code.frame("i64", 2)
-        failed = block.call(at.STRING_LENGTH, "i32", handle, answer)
-        failed = failed | block.call(at.STRING_TEXT, "i32", handle, answer.address(1))
-        self.guard.expect((failed == 0) & (answer.read(0) == LETTERS))
-        word, known = code.variable(0), code.variable(False)
-        text = code.load(answer.read(1), "i32")
-        for place, name in enumerate(CHOICES):
-            with code.when(text == int.from_bytes(name.encode(), "little")):
-                word.set(block.at(at.CHOICES).read(place))
-                known.set(True)
-        self.guard.expect(known.get())
-        return word.get()
 
     def expect_few_classes(self, value: Value) -> None:
         """That PyTorch's kernel is not the faster one, along this axis of the first tensor."""
@@ -270,8 +250,6 @@ class _Kernel:
                 with code.when(word != 0):
                     block.call(at.DELETE, "i32", code.slots(word).read(0))
                     block.call(at.FREE, "i32", word)
-            elif kind == CHOICE:
-                block.call(at.STRING_DELETE, "i32", self.arguments[place])
         for index in range(self.schema.results):
             self.stack.write(index, self.results.read(index))
 

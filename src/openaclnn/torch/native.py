@@ -29,11 +29,9 @@ from openaclnn.repeat.readers import described, torch_functions
 from openaclnn.torch.private import OPERATORS_MODULE, schema_of
 from openaclnn.torch.signatures import (
     AXIS,
-    CHOICE,
     FLOAT,
     INTEGER,
     MOST_CLASSES,
-    REDUCTION,
     Signature,
 )
 
@@ -50,7 +48,7 @@ class StableInterface:
 
     def __init__(self, library: Any) -> None:
         self.library = library
-        # In the order of their slots, from GET_DEVICE to STRING_DELETE.
+        # In the order of their slots, from GET_DEVICE to CHECK.
         self.functions = (
             library.aoti_torch_get_device_type, library.aoti_torch_get_device_index, library.aoti_torch_get_dtype,
             library.aoti_torch_get_dim, library.aoti_torch_get_sizes, library.aoti_torch_get_strides,
@@ -58,7 +56,6 @@ class StableInterface:
             library.aoti_torch_is_defined,
             library.aoti_torch_empty_strided, library.aoti_torch_zero_, library.aoti_torch_delete_tensor_object,
             _freeing(library), library.torch_call_dispatcher, library.aoti_torch_check,
-            library.torch_string_length, library.torch_string_c_str, library.torch_delete_string,
         )  # fmt: skip
         self._open, self._close = (
             library.aoti_torch_library_init_impl, library.aoti_torch_delete_library_object,
@@ -191,15 +188,10 @@ class Native:
         block[at.CORE] = native_fast_path(Arguments(*signature.words))
         self._write_functions()
         self._write_dtypes()
-        choices = REDUCTIONS if REDUCTION in signature.kinds else signature.choices
-        numbered = isinstance(choices[0], int)
-        types = _TYPES | ({CHOICE: int} if numbered else {})
         for place, source in enumerate(signature.order[signature.arrays :]):
-            kind = types.get(signature.kinds[source])
+            kind = _TYPES.get(signature.kinds[source])
             block[at.OPTION_TYPES + place] = 0 if kind is None else id(kind)
-        block[at.CHOICES : at.CHOICES + len(choices)] = [
-            choice if numbered else id(choice) for choice in choices
-        ]
+        block[at.REDUCTIONS : at.REDUCTIONS + len(REDUCTIONS)] = [id(each) for each in REDUCTIONS]
         block[at.MOST_CLASSES] = MOST_CLASSES if device == "CUDA" else sys.maxsize
         self._define_fallback()
         block_name = f"openaclnn_block_{name}_{device}"
@@ -208,9 +200,7 @@ class Native:
 
     def _write_functions(self) -> None:
         block = self._block
-        block[at.GET_DEVICE : at.STRING_DELETE + 1] = [
-            address(each) for each in self._stable.functions
-        ]
+        block[at.GET_DEVICE : at.CHECK + 1] = [address(each) for each in self._stable.functions]
         self._names = sys.intern("text"), sys.intern("later")
         for where, held in (
             (at.KEPT, results.empty_tensor), (at.RAISED, _raised), (at.TEXT, self._names[0]), (at.LATER, self._names[1]),

@@ -42,8 +42,6 @@ from openaclnn.torch.native import Native, as_raised, native_for
 from openaclnn.torch.private import forget_dispatch, keys_of, leave, schema_of
 from openaclnn.torch.signatures import (
     AXIS,
-    CHOICE,
-    CHOICES,
     DTYPE,
     FLOAT,
     MOST_CLASSES,
@@ -265,8 +263,6 @@ class Override:
                 return _finite(value)
             case _ if kind == REDUCTION:
                 return REDUCTIONS[value]
-            case _ if kind == CHOICE:
-                return self.signature.choices[CHOICES.index(value)] if value in CHOICES else _decline(str(value))  # fmt: skip
             case _ if kind == WEIGHT and value is None:
                 return ones_for(arguments[place - 2])
             case _ if kind == AXIS and not has_axis(first, value):
@@ -284,8 +280,6 @@ class Override:
             arguments[place] = value = ours[name]
             if self.signature.kinds[place] == REDUCTION:
                 arguments[place] = REDUCTIONS.index(value)
-            elif self.signature.kinds[place] == CHOICE:
-                arguments[place] = CHOICES[self.signature.choices.index(value)]
         for place, kind in enumerate(self.signature.kinds):
             if kind in (UNSET, DTYPE):
                 arguments[place] = False if kind == UNSET else arguments[0].dtype
@@ -310,11 +304,10 @@ def _clear_total(results: Any, x: Any, target: Any, weight: Any, reduction: int,
 # Where PyTorch's operator stays though ours is declared to be the same.
 
 SLOWER = {
-    "gelu": DEVICES,
     "_softmax_backward_data": ("CPU",),
     "_log_softmax_backward_data": ("CPU",),
 }
-"""Kinds of devices on which PyTorch's is faster: GELU by erf (on CPUs 1.6 to 2.2 times, on an H200 1.2 in FLOAT), gradients of softmax of 16 to 64 classes (up to 2)."""
+"""Kinds of devices on which PyTorch's is faster: gradients of softmax of 16 to 64 classes (up to 2)."""
 
 
 def _softmax_is_slower(x: Any, axis: int) -> bool:
