@@ -88,9 +88,9 @@ def test_memory_is_counted_where_sizes_differ() -> None:
     openaclnn.set_result_memory(40 * MEGABYTE)
     for turn in range(60):
         keep(*[(1 + (turn * part) % 7) * MEGABYTE + 4 * turn for part in range(1, 4)])
-        assert results.kept_bytes() == results._waiting[0] <= 40 * MEGABYTE
+        assert results.kept_bytes() == results._free_bytes[0] <= 40 * MEGABYTE
     results.clear_results()
-    assert results.kept_bytes() == results._waiting[0] == 0
+    assert results.kept_bytes() == results._free_bytes[0] == 0
 
 
 def test_sizes_that_were_seen_cost_no_counting(monkeypatch: pytest.MonkeyPatch) -> None:

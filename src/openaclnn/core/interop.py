@@ -1,6 +1,6 @@
-"""Arrays of other libraries: viewed as `Tensor` without copying, and results made in the same kind.
+"""Arrays of other libraries: they are viewed as `Tensor` without copying, and results are allocated in the caller's library.
 
-A library is touched only if the caller already imported it.
+A library is used only if the caller has imported it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from openaclnn.core.torch_names import is_fake, raw_stream, recorders
 PRODUCER_ERRORS = (
     ArithmeticError, AttributeError, BufferError, LookupError, ReferenceError, RuntimeError, ValueError,
 )  # fmt: skip
-"""What broken arrays raise. Other exceptions may be a signal handler's, and go their way."""
+"""Exceptions that broken arrays raise. Others, which may come from a signal handler, are not caught."""
 
 
 def is_number(value: Any) -> bool:
@@ -30,7 +30,7 @@ def is_number(value: Any) -> bool:
 
 
 def torch_tensor() -> Any:
-    """PyTorch's class of tensors, if somebody has imported it; `()`, which has no instances, until another thread has done so."""
+    """PyTorch's class of tensors if PyTorch is imported; else `()`, of which `isinstance` finds no instances."""
     return getattr(sys.modules.get("torch"), "Tensor", ())
 
 
@@ -39,7 +39,7 @@ def _is_torch(value: Any) -> bool:
 
 
 def stream_of(value: Any) -> int:
-    """The stream that work on this array belongs on; 0 for CPU memory and by default."""
+    """The GPU stream that work on this array belongs on; 0 for CPU memory and for the default stream."""
     if isinstance(value, np.ndarray):
         return 0
     if _is_torch(value):
@@ -57,15 +57,15 @@ def is_tracked_leaf(value: Any) -> bool:
 
 
 def mark_written(*values: Any) -> None:
-    """Tell autograd that tensors are written behind its back, so that a backward pass that saved one says so."""
+    """Tell autograd that tensors are written outside it, so that a backward pass that saved one of them raises."""
     for value in values:
         if _is_torch(value):
             sys.modules["torch"].autograd.graph.increment_version(value)
 
 
 class HeldStorage(NamedTuple):
-    """What a view of a PyTorch tensor keeps: its storage, which stays if `.data` is replaced, and itself; and where the
-    storage's memory was, and how much, since `resize_` of a storage may change that."""
+    """The owner of a view of a PyTorch tensor: the storage, which stays if `.data` is replaced, and the tensor; and address and size of
+    the storage's memory, which `resize_` may change."""
 
     storage: Any
     tensor: Any
@@ -82,11 +82,11 @@ _new_held = tuple.__new__  # takes a third of the time of `HeldStorage(...)`
 
 
 def check_recorder() -> None:
-    """TypeError while somebody records PyTorch's operations in this thread, and would miss ours."""
-    recorder, (is_tracing, modes, is_included, key) = "", _asked()
+    """TypeError while `torch.jit.trace` or `make_fx` records PyTorch's operations in this thread: it would miss ours."""
+    recorder, (is_tracing, modes, is_included, key) = "", _recorder_queries()
     if is_tracing():
         recorder = "torch.jit.trace"
-    # A mode before dispatch has its key included; asking for those modes takes 2 us.
+    # The dispatcher includes a key while there is a mode before dispatch; asking for the mode itself takes 2 us.
     elif modes() or is_included(key):
         proxy = sys.modules.get("torch.fx.experimental.proxy_tensor")
         if proxy is not None and proxy.get_proxy_mode() is not None:
@@ -101,8 +101,8 @@ def _current_stream() -> Callable[[int], int]:
 
 
 @functools.cache
-def _asked() -> tuple[Any, Any, Any, Any]:
-    """What says whether somebody records."""
+def _recorder_queries() -> tuple[Any, Any, Any, Any]:
+    """The functions that say whether somebody records, and the key to ask about."""
     return sys.modules["torch"].jit.is_tracing, *recorders()
 
 
@@ -131,12 +131,12 @@ def as_tensor(value: Any) -> Tensor:
 
 
 viewers: dict[type, Callable[[Any], Tensor]] = {np.ndarray: Tensor.from_numpy}
-"""What `as_tensor` comes to for arrays of just these types; PyTorch's, once there was one, while nobody records what that
-does. Errors are left to `as_tensor`."""
+"""Functions that `as_tensor` ends in for arrays of exactly these types, for quick use; PyTorch's is here once a tensor came. They do not check that
+nobody records, and leave errors to `as_tensor`."""
 
 
 def viewers_now() -> Mapping[type, Callable[[Any], Tensor]]:
-    """The viewers that a call may use, or none: who records is asked once for all its arrays, since that takes 0.4 us."""
+    """The viewers that a call may use; none while somebody records, which is asked once for all its arrays, since that takes 0.4 us."""
     if len(viewers) > 1:
         try:
             check_recorder()
@@ -146,16 +146,16 @@ def viewers_now() -> Mapping[type, Callable[[Any], Tensor]]:
 
 
 def _from_producer(value: Any) -> Tensor:
-    """An array of another library, or something that pretends to be one."""
+    """View an array of another library by the interface that it has: DLPack, or NumPy's or CUDA's array interface."""
     if isinstance(value, np.ndarray):
         if hasattr(value, "_mask"):
             raise TypeError("an array without a mask (fill it first), got a masked array")
-        return Tensor.from_numpy(np.asarray(value))  # NumPy's word: a class may say otherwise
+        return Tensor.from_numpy(np.asarray(value))  # a subclass may report another shape or dtype
     if isinstance(value, Tensor):
         return value
     if hasattr(value, "__dlpack__"):
-        # On a GPU the producer is told where we read: CuPy on its own current stream, which needs no waiting
-        # (-1), anybody else on the default stream (1), which its work must then come before.
+        # On a GPU the producer is told on which stream we read: CuPy's arrays on its current stream, which needs no waiting
+        # (-1), others on the default stream (1), which their pending work must then precede.
         return from_dlpack(value, stream=-1 if _is_cupy(value) else 1)
     if hasattr(value, "__array_interface__"):
         return Tensor.from_numpy(np.asarray(value))
@@ -166,7 +166,7 @@ def _from_producer(value: Any) -> Tensor:
 
 
 def view_torch(value: Any) -> Tensor:
-    """View a PyTorch tensor, while nobody records what PyTorch does."""
+    """View a PyTorch tensor. The caller has made sure that nobody records PyTorch's operations."""
     torch, dtype, on_host = sys.modules["torch"], dtype_of_torch(value.dtype), value.is_cpu
     if dtype is None:
         raise TypeError(f"a tensor of a dtype the interface has, got {value.dtype}")
@@ -183,15 +183,15 @@ def view_torch(value: Any) -> Tensor:
         # Along axes of one element, which do not matter, the row-major ones.
         strides = None if value.is_contiguous() else value.stride()
     except (RuntimeError, NotImplementedError) as error:  # wrapped by vmap or grad, nested, opaque
-        said = str(error).partition(".")[0]
+        reason = str(error).partition(".")[0]
         kind = type(value).__name__
-        raise TypeError(f"a tensor with memory of its own, got a {kind}: {said}") from None
+        raise TypeError(f"a tensor with memory of its own, got a {kind}: {reason}") from None
     device = "cpu" if on_host else _name_of_device(value.device)
     owner = _new_held(HeldStorage, (storage, value, address - start, size))
     view = Tensor.view(shape, dtype, strides, address, owner, device)
     if 0 not in shape:
-        whole = strides is None and type(value) is torch.Tensor  # a class may say anything
-        low, high = (0, value.nbytes) if whole else extent(view)
+        dense = strides is None and type(value) is torch.Tensor  # a subclass may report other bytes
+        low, high = (0, value.nbytes) if dense else extent(view)
         if not address or start + low < 0 or start + high > size:
             kind = type(value).__name__
             lacks = f"whose view needs {start + high} bytes of {size}" if address else "without any"
@@ -219,12 +219,12 @@ def _from_cuda_interface(value: Any) -> Tensor:
 
 
 def torch_dtype(dtype: DType) -> Any:
-    """The dtype as PyTorch has it."""
+    """PyTorch's dtype for one of ours."""
     return getattr(sys.modules["torch"], dtype.torch_name)
 
 
 def address_of(array: Any) -> int:
-    """Where an array of our making begins."""
+    """The address of the first element of an array that we allocated."""
     if isinstance(array, np.ndarray):
         return array_address(array)
     address: int = array.data_ptr() if _is_torch(array) else as_tensor(array).address
@@ -232,7 +232,7 @@ def address_of(array: Any) -> int:
 
 
 def allocate_like(value: Any, shape: tuple[int, ...], dtype: DType) -> tuple[Any, Any]:
-    """A fresh array for a result beside `value`: what to compute into, and what makes it that kind."""
+    """A fresh array to compute a result into, beside `value`, and a function that converts it to the library's class, if it needs one."""
     if isinstance(value, np.ndarray):
         return results.empty(shape, dtype.numpy), None
     if _is_torch(value):
@@ -251,14 +251,14 @@ def allocate_like(value: Any, shape: tuple[int, ...], dtype: DType) -> tuple[Any
 
 
 def _allocate_on_device(value: Any, shape: tuple[int, ...], dtype: DType) -> Any:
-    """A fresh array of the same library on the same device. JAX's is written before anyone else sees it."""
+    """A fresh array of the same library on the same device. Arrays of JAX are immutable, but this one is written before the caller gets it."""
     library = _library_of(value)
     if not hasattr(library, "empty"):
         kind = type(value).__name__
         raise TypeError(f"out=, since no result can be made beside such an array, got {kind}")
     fresh = library.empty(shape, dtype=dtype.numpy)
     for array in (value, fresh):
-        if hasattr(array, "block_until_ready"):  # JAX orders its own work only
+        if hasattr(array, "block_until_ready"):  # JAX would not order its pending work before ours
             array.block_until_ready()
     return fresh
 
@@ -277,7 +277,7 @@ def to_numpy(value: Any) -> np.ndarray[Any, Any]:
     tensor = as_tensor(value)
     if tensor.device != "cpu":
         raise TypeError(f"an array in CPU memory, got {tensor.device}")
-    return view_memory(tensor).copy()  # its owner may be ours alone
+    return view_memory(tensor).copy()  # the memory's owner may live no longer than this call
 
 
 def view_memory(tensor: Tensor) -> np.ndarray[Any, Any]:
@@ -302,7 +302,7 @@ def strided_view(
     )
 
 
-# DLPack's descriptors are read in place: NumPy's own reader has no bfloat16 and no device memory.
+# We read DLPack's descriptors ourselves: NumPy's reader takes neither bfloat16 nor device memory.
 class _DLTensor(ctypes.Structure):
     _fields_ = (
         ("data", ctypes.c_void_p),
@@ -331,7 +331,7 @@ class _VersionedTensor(ctypes.Structure):
 
 _DLPACK_DEVICES = {1: "cpu", 2: "cuda", 3: "cpu", 10: "rocm", 13: "cuda"}
 _READ_ONLY = 1
-# Functions of our own: the interpreter's are shared with all who tell `ctypes` other types.
+# Not `ctypes.pythonapi.PyCapsule_GetName`: another package may set other argument types there.
 _name_of = ctypes.PYFUNCTYPE(ctypes.c_char_p, ctypes.py_object)(
     ("PyCapsule_GetName", ctypes.pythonapi)
 )
@@ -343,7 +343,7 @@ MOST_AXES = 64  # that any library has
 
 @functools.cache
 def device_name(kind: str, index: int) -> str:
-    """A device as `Tensor` names it, one string for each."""
+    """A device's name in `Tensor`; the same string object each time."""
     return "cpu" if kind == "cpu" else sys.intern(f"{kind}:{index}")
 
 
@@ -380,7 +380,7 @@ def _read(value: Any, stream: int) -> Tensor:
 
 
 def _exported(value: Any, stream: int) -> Any:
-    """The capsule that an array describes itself in."""
+    """The capsule with an array's DLPack descriptor."""
     device_type, _ = value.__dlpack_device__()
     options: dict[str, Any] = {} if device_type in (1, 3) else {"stream": stream}
     try:
@@ -390,7 +390,7 @@ def _exported(value: Any, stream: int) -> Any:
 
 
 def _descriptor(capsule: Any) -> tuple[_DLTensor, bool]:
-    """What lies in a capsule, and whether the memory may be written, which a descriptor without a version cannot promise."""
+    """The descriptor in a capsule, and whether the memory may be written, which descriptors before DLPack 1.0 cannot promise."""
     name = _name_of(capsule)
     if name not in (b"dltensor", b"dltensor_versioned"):
         raise ValueError(f"a capsule called {name!r}")

@@ -1,8 +1,8 @@
-"""Memory for results that the caller did not bring.
+"""Memory for results of calls without `out=`.
 
-A fresh 64 MB array costs 3 ms of page faults, half as much as the operator that fills it. So the memory of
-large results is kept for the next one that is about as large once nobody holds the last, up to a limit: 256 MB, or what
-`set_result_memory` or `OPENACLNN_RESULT_MEMORY` says, and never more than an eighth of what the process may use.
+A fresh 64 MB array costs 3 ms of page faults, half as much as the operator that fills it. So once nobody uses a large result any
+more, its memory is kept for the next result of about that size, up to a limit: 256 MB, or what `set_result_memory` or
+`OPENACLNN_RESULT_MEMORY` says, and never more than an eighth of what the process may use.
 """
 
 from __future__ import annotations
@@ -20,33 +20,33 @@ import numpy as np
 from openaclnn.core.torch_names import below_all
 
 LARGE = 1 << 20
-"""Bytes from which memory is kept; below, NumPy has its own means."""
+"""The size in bytes from which memory of NumPy arrays is kept; NumPy caches smaller ones itself."""
 
 LARGE_TENSOR = 1 << 23
-"""The same of PyTorch's tensors: what is smaller the system's allocator mostly hands out again by itself."""
+"""The size in bytes from which memory of PyTorch tensors is kept; the system's allocator mostly reuses smaller ones itself."""
 
 LINE = 64
-"""Results begin at such a multiple of bytes."""
+"""The addresses of results are multiples of so many bytes."""
 
 DEFAULT = 256 << 20
-"""Bytes kept at the most where nobody says otherwise."""
+"""The default limit of bytes kept."""
 
 SHARE = 8
-"""No more than one part in so many of the memory that the process may use."""
+"""The limit is at most one part in so many of the memory that the process may use."""
 
 _free: OrderedDict[int, list[_Block]] = OrderedDict()  # by size, the oldest first
 _limit: list[int] = []  # empty until the first large result
-_waiting = [0]  # bytes in `_free`, which take long to count where there are many sizes
+_free_bytes = [0]  # the sum of `_free`, which takes long to compute where there are many sizes
 
 
 class _Block(np.ndarray[Any, Any]):
-    """Memory that is lent again and again. Not a plain array: NumPy's views of views would look through to one."""
+    """Memory that is lent again and again. A subclass, since NumPy makes the base of a view's view the plain array at the bottom."""
 
     __slots__ = ()
 
 
 class _Lent(np.ndarray[Any, Any]):
-    """A block under the arrays that view it: with the last of them it goes, and the block is free again."""
+    """A view of a block, and the base of a result's arrays: when the last of these is gone, this is deleted, and the block is free again."""
 
     __slots__ = ()
 
@@ -56,30 +56,30 @@ class _Lent(np.ndarray[Any, Any]):
 
 
 def _keep(block: _Block) -> None:
-    # Single operations on built-in containers: other threads cannot come in between.
+    # Each operation on a built-in container is atomic, so no lock is needed.
     most, size = _limit[0], block.nbytes
     if size > most:
         return
-    if _waiting[0] + size > most:
+    if _free_bytes[0] + size > most:
         _drop_beyond(most - size)
     _free.setdefault(size, []).append(block)
-    _waiting[0] += size
-    if _waiting[0] > most:  # where another thread kept one meanwhile
+    _free_bytes[0] += size
+    if _free_bytes[0] > most:  # where another thread kept one meanwhile
         _drop_beyond(most)
 
 
 def _drop_beyond(limit: int) -> None:
-    while _count() > limit:
+    while _recount() > limit:
         try:
             _free.popitem(last=False)
         except KeyError:
             return
 
 
-def _count() -> int:
-    """Count what waits."""
-    _waiting[0] = waiting = kept_bytes()
-    return waiting
+def _recount() -> int:
+    """Compute the sum of free bytes anew, and return it."""
+    _free_bytes[0] = size = kept_bytes()
+    return size
 
 
 def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
@@ -93,47 +93,47 @@ def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
 
 
 def empty_tensor(shape: Sequence[int], strides: Sequence[int], dtype: Any) -> Any:
-    """An uninitialised tensor of PyTorch's in CPU memory, densely laid; large ones in memory that is kept."""
+    """An uninitialised PyTorch tensor in CPU memory, with strides without gaps; large ones in memory that is kept."""
     torch = sys.modules["torch"]
     size = dtype.itemsize
     for length in shape:
         size *= length
     lent = None
     if size >= LARGE_TENSOR:
-        with suppress(MemoryError, ValueError):  # which PyTorch has its own words for
+        with suppress(MemoryError, ValueError):  # PyTorch then raises its own error
             lent = _lent(size)
     with undisturbed():
         if lent is None:
             return torch.empty_strided(shape, strides, dtype=dtype, device="cpu")
         memory = torch.from_numpy(np.asarray(lent)[:size]).untyped_storage()
-        # Not a view of another tensor, which autograd would see in it.
+        # `set_` makes no view of another tensor, which autograd would track.
         return torch.empty(0, dtype=dtype, device="cpu").set_(memory, 0, shape, strides)
 
 
 def _lent(size: int) -> _Lent:
-    """So many bytes or a few more, which come back when nobody views them any more. 2 us; a fresh MB costs 50 of page faults."""
-    size = _room(size)
+    """So many bytes or a few more, which are free again when nobody views them. Takes 2 us; page faults of a fresh MB take 50."""
+    size = _rounded_up(size)
     if not _limit:
         limit()
     try:
         block = _free[size].pop()
-        _waiting[0] -= size
+        _free_bytes[0] -= size
     except (KeyError, IndexError):
-        _count()  # as often as there is more memory, since threads without a common lock may lose a sum
+        _recount()  # whenever memory is added: threads that change the sum at once may lose an update
         memory = np.empty(size + LINE, np.uint8)
         start = -memory.ctypes.data % LINE
         block = memory[start : start + size].view(_Block)
     return block.view(_Lent)
 
 
-def _room(size: int) -> int:
-    """What is allocated for so many bytes: up to an eighth more, so that batches of varying length find each other's memory."""
+def _rounded_up(size: int) -> int:
+    """The size that is allocated: up to an eighth more, so that batches of varying length use each other's memory again."""
     step = 1 << size.bit_length() - 4
     return -(-size // step) * step
 
 
 def limit() -> int:
-    """Bytes kept at the most. The environment and the machine are read by the first large result."""
+    """The limit of bytes kept. The environment and the machine are read at the first large result."""
     if not _limit:
         text = os.environ.get("OPENACLNN_RESULT_MEMORY", "").strip()
         if text and not text.isdecimal():
@@ -145,10 +145,10 @@ def limit() -> int:
 def set_result_memory(size: int) -> None:
     """Keep the memory of large results for the next that are about as large, up to so many bytes; 0 keeps none.
 
-    It is 256 MB where nobody says otherwise, and never more than an eighth of the memory that the process may use
-    (the machine's, its control group's, its address space's). `OPENACLNN_RESULT_MEMORY` says the same for a whole
-    process. It holds for NumPy's arrays from 1 MB on and PyTorch's CPU tensors from 8 MB on; others are allocated by
-    their own libraries.
+    The default is 256 MB, and the limit is never more than an eighth of the memory that the process may use
+    (the machine's, its control group's, its address space's). The environment variable `OPENACLNN_RESULT_MEMORY` sets it, too.
+    It holds for NumPy arrays from 1 MB on and PyTorch CPU tensors from 8 MB on; other memory is allocated by its own
+    library.
     """
     if not isinstance(size, int) or isinstance(size, bool) or size < 0:
         raise ValueError(f"the memory for results must be a number of bytes, got {size!r}")
@@ -157,13 +157,13 @@ def set_result_memory(size: int) -> None:
 
 
 def clear_results() -> None:
-    """Give the memory that waits for the next result back to the system; later results are kept again."""
+    """Give the memory that is kept back to the system; memory of later results is kept again."""
     _free.clear()
-    _waiting[0] = 0
+    _free_bytes[0] = 0
 
 
 def kept_bytes() -> int:
-    """How much memory waits to be used again."""
+    """How many bytes are free to be used again."""
     return sum(size * len(blocks) for size, blocks in list(_free.items()))
 
 
@@ -181,7 +181,7 @@ def usable_cores() -> int:
 
 
 def cache_sizes() -> dict[int, int]:
-    """Bytes of the CPU's caches by their levels, as Linux tells them: the C library's names for them are not in Python."""
+    """Bytes of the CPU's caches by level, from Linux's files: Python has no names for the C library's `sysconf` values."""
     sizes: dict[int, int] = {}
     for folder in _CACHES.glob("index*"):
         with suppress(OSError, ValueError, KeyError):
@@ -212,7 +212,7 @@ def _address_space() -> int:
 
 
 def _group_limits() -> Iterator[int]:
-    """What the process's control group and those around it allow; both versions of the interface."""
+    """The limits of the process's control group and its parents, in both versions of the interface."""
     lines: list[str] = []
     with suppress(OSError):
         lines = _GROUPS.read_text().splitlines()
@@ -224,7 +224,7 @@ def _group_limits() -> Iterator[int]:
             folder, name = _MOUNT / "memory", "memory.limit_in_bytes"
         else:
             continue
-        # Inside a container the place may be the host's, and the container's own group lies at the mount.
+        # Inside a container the path may be the host's; the container's own group is then at the mount.
         inner = PurePosixPath(place.lstrip("/"))
         for group in (inner, *inner.parents):
             with suppress(OSError, ValueError):  # no such file, or "max"
@@ -233,9 +233,8 @@ def _group_limits() -> Iterator[int]:
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """A block in which PyTorch, which has been imported, makes tensors that are plain memory: below whoever stands between
-    callers and memory in this thread (modes, transforms, tracers, a default device), whose tensors may have no memory, be
-    larger than they say, or end with the block that they were made in.
+    """A block in which PyTorch, which has been imported, makes plain tensors in memory. Modes, transforms, tracers and a default device of
+    this thread are passed by: their tensors may have no memory, or more than their shape says, or end with a block.
     """
     no_functions, below = below_all()
     with no_functions, below:

@@ -1,11 +1,11 @@
 """Plans of several steps with scratch memory between them: sums for each channel, and matrix products.
 
-A number for each channel, which is an index of axis 1, or one number for all, is a tensor of any shape of as many elements. Elementwise kernels walk it with a
-stride along that axis alone. What is summed for each channel is summed in two steps: row formulas add up rows along one of the other axes, then the sums of
-all rows of a channel.
+Channels lie along axis 1. The numbers of channels, one for each or one for all, are a tensor of any shape with so many elements; elementwise kernels
+visit it with a stride along axis 1 alone. Sums for each channel take two steps: row formulas add up rows along one of the other axes, then the sums
+of all rows of a channel.
 
-A matrix product is a plan over (rows, columns, terms), along which its operands have strides, 0 where they lack the axis. Array libraries compute it
-(`engines/arrays.py`), beside row formulas.
+A matrix product is a plan over (rows, columns, terms). Its operands have strides along all three, 0 where they lack the axis. Array libraries
+compute it (`engines/arrays.py`); a plan's other steps are row formulas and kernels.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def channels_of(shape: tuple[int, ...]) -> int:
 
 
 def _split(shape: tuple[int, ...], strides: tuple[int, ...], parts: tuple[int, ...]) -> tuple[int, ...]:  # fmt: skip
-    """Strides with those of axis 1 for each of the axes that it is made of."""
+    """The strides where axis 1 is split into the axes `parts`."""
     if len(shape) < 2:
         return strides
     behind = [math.prod(parts[place + 1 :]) * strides[1] for place in range(len(parts))]
@@ -43,12 +43,12 @@ def _split(shape: tuple[int, ...], strides: tuple[int, ...], parts: tuple[int, .
 
 
 def _parts(channels: Tensor) -> tuple[int, ...]:
-    """The axes that axis 1 is made of, since the numbers of channels may lie along several."""
+    """The sizes of the axes that axis 1 is split into: the numbers of channels may lie along several."""
     return tuple([size for size in channels.shape if size != 1]) if channels.size > 1 else ()
 
 
 def _of_channels(tensor: Tensor, parts: tuple[int, ...], behind: int) -> tuple[int, ...]:
-    """The strides of a tensor with a number for each channel along axis 0, those parts of axis 1, and so many axes behind."""
+    """The strides of a tensor of numbers of channels along axis 0, the parts of axis 1, and `behind` further axes."""
     steps = [step for size, step in zip(tensor.shape, tensor.strides, strict=True) if size != 1]
     if len(steps) < len(parts):  # one axis of all channels
         steps = [math.prod(parts[place + 1 :]) * steps[0] for place in range(len(parts))]
@@ -58,7 +58,7 @@ def _of_channels(tensor: Tensor, parts: tuple[int, ...], behind: int) -> tuple[i
 def channel_plan(
     operator: str, kernel: str, compute: DType, whole: tuple[str, Tensor], channels: tuple[str, Tensor], output: tuple[str, Tensor],
 ) -> Plan:  # fmt: skip
-    """The plan of an elementwise kernel of a tensor and a number for each of its channels."""
+    """The plan of an elementwise kernel over a tensor and a number for each of its channels."""
     name, numbers = channels
     parts, shape = _parts(numbers), output[1].shape
     if not parts:
@@ -82,9 +82,9 @@ def channel_sums_plan(
     operator: str, kernels: tuple[str, str, str], inputs: Sequence[tuple[str, Tensor]], channels: tuple[str, Tensor],
     output: tuple[str, Tensor], sums: tuple[str, Tensor],
 ) -> Plan:  # fmt: skip
-    """The plan of a formula of elements and a number for each channel, whose results are an element and what is added up for each channel, over
-    the output's shape. In steps its rows are what a row formula gives, the second of the kernels, and their sums are FLOATs in scratch memory,
-    which the third adds up.
+    """The plan of a formula of elements and a number for each channel, which has two results: the output, and one that is summed for each channel.
+    The three kernels are the formula, and for the steps a row formula of the output and the sum of each row, which is a FLOAT in scratch memory, and
+    one that adds up these sums.
     """
     kernel, of_rows, adding = kernels
     shape, parts = output[1].shape, _parts(channels[1])
@@ -115,7 +115,7 @@ def _steps(
     operator: str, kernel: str, adding: str, merged: Sequence[int], is_channel: Sequence[bool],
     read: Sequence[Operand], written: Operand, summed: Operand,
 ) -> tuple[tuple[Step, ...], int]:  # fmt: skip
-    """The steps of sums over all axes but that of the channels, and the bytes that lie between them."""
+    """The steps of sums over all axes but that of the channels, and the bytes of scratch memory between them."""
     sizes, walks = list(merged), [list(operand.strides) for operand in (*read, written, summed)]
     along = next((axis for axis in reversed(range(len(sizes))) if not is_channel[axis]), None)
     if along is None:  # a row of one element
@@ -135,7 +135,7 @@ def _steps(
     kept = [axis for axis in range(len(sizes)) if axis != along]
     positions = tuple([sizes[axis] for axis in kept]) or (1,)
     channels = math.prod([sizes[axis] for axis in kept if is_channel[axis]])
-    each = math.prod(positions) // channels  # rows of a channel
+    channel_rows = math.prod(positions) // channels  # in each channel
 
     def row(operand: Operand, walk: Sequence[int], role: str) -> Operand:
         strides = tuple([walk[axis] for axis in kept]) or (0,)
@@ -148,7 +148,7 @@ def _steps(
     inputs = tuple([row(*each) for each in zip(read, of_read, roles, strict=True)])
     result = row(written, of_written, "full")
     places = tuple(range(len(read) + 1))
-    if each == 1:
+    if channel_rows == 1:
         sums = row(summed, of_sum, "positions")
         plan = Plan(operator, kernel, FLOAT, positions, inputs, result, {}, sizes[along], class_axis=along, more=(sums,))  # fmt: skip
         return (Step(plan, (*places, len(read) + 1)),), 0
@@ -164,7 +164,7 @@ def _steps(
         operator, adding, FLOAT, tuple([sizes[axis] for axis in of_channels]) or (1,),
         (Operand("", FLOAT, tuple([strides[axis] for axis in of_channels]) or (0,), 1),),
         summed._replace(strides=tuple([of_sum[axis] for axis in of_channels]) or (0,), role="positions"),
-        {"count": 1.0}, each, class_axis=1,
+        {"count": 1.0}, channel_rows, class_axis=1,
     )  # fmt: skip
     scratch = len(read) + 2
     return (
@@ -177,22 +177,22 @@ def _steps(
 
 MATRIX_PRODUCT = "matrix_product"
 PLACED_TARGETS = "placed_targets"
-"""Of targets: columns from `first` on, 64-bit, -1 for those that are none of `columns`; a bit for each row, 1 for those, eight rows in a
-byte, least significant first; and columns of the targets' dtype, 0 for those."""
+"""A kernel from targets to three outputs: this rank's columns in 64 bits, -1 for targets of other ranks; a bit for each row, least significant first, 1 for
+targets of other ranks; and columns in the targets' dtype, 0 for those. A target is of this rank if, less `first`, it lies in [0, `columns`)."""
 RESTORED_TARGETS = "restored_targets"
-"""Of such bits, or truth values, and columns: the first of these."""
+"""A kernel from the second (or truth values in its place) and third of these outputs to the first."""
 
-CHUNK = 1 << 27  # elements of what is computed of all rows and columns, and held for some rows
+CHUNK = 1 << 27  # elements of logits or gradients in scratch memory; rows of more are chunked
 LINE = 64  # bytes
 
 
 def chunks(rows: int, columns: int) -> Iterator[tuple[int, int]]:
-    """From where to where rows are taken at once."""
+    """The first row of each chunk, and the one after its last."""
     return pairwise([*range(0, rows, max(1, CHUNK // columns)), rows])
 
 
 class Place(NamedTuple):
-    """A tensor, in which of a plan's operands (or in scratch memory, which is behind them) it lies, and where it begins there, in elements."""
+    """Where a tensor lies: the number of a plan's operand (scratch memory has the number behind the last), and an offset there in elements."""
 
     place: int
     name: str
@@ -221,7 +221,7 @@ class Place(NamedTuple):
 
 
 class Steps:
-    """The steps of an operator's call on tensors by name, as they are written down."""
+    """Collects the steps of an operator's call, on tensors by name; `plan` makes one plan of them."""
 
     def __init__(self, operator: str, inputs: Mapping[str, Tensor], outputs: Mapping[str, Tensor]) -> None:  # fmt: skip
         self.operator = operator
@@ -236,7 +236,7 @@ class Steps:
         return next(place for place in self.places if place.name == name)
 
     def scratch(self, shape: tuple[int, ...], dtype: DType) -> Place:
-        """Scratch memory; rows begin at lines."""
+        """A tensor in scratch memory, whose rows begin at multiples of LINE."""
         count = LINE // dtype.itemsize
         pitch = -(-shape[-1] // count) * count
         begin, size = self.bytes // dtype.itemsize, pitch * (shape[0] if len(shape) > 1 else 1)
@@ -248,7 +248,7 @@ class Steps:
         self.steps.append(Step(plan, tuple([each.place for each in places])))
 
     def multiply(self, left: Place, right: Place, out: Place, more: Place | None = None) -> None:
-        """out = left (rows, terms) times right (terms, columns), and `more` added; in FLOAT, rounded once."""
+        """Add the step out = left (rows, terms) times right (terms, columns), plus `more`; computed in FLOAT and rounded once."""
         (rows, terms), (_, columns) = left.tensor.shape, right.tensor.shape
         places = [left, right, *([] if more is None else [more]), out]
         strides = [(left.tensor.strides[0], 0, left.tensor.strides[1]), (0, *right.tensor.strides[::-1])]  # fmt: skip
@@ -258,7 +258,7 @@ class Steps:
         self.add(Plan(self.operator, MATRIX_PRODUCT, FLOAT, shape, tuple(read), written, turned, fixed=True), places)  # fmt: skip
 
     def walk(self, kernel: str, inputs: Sequence[tuple[Place, str]], outputs: Sequence[tuple[Place, str]], numbers: Mapping[str, Any]) -> None:  # fmt: skip
-        """A row formula, over the rows of its first operand; operands have roles."""
+        """Add a row formula over the rows of its first operand; each operand has a role of `class_plan`."""
         both = [*inputs, *outputs]
         named = [(place.name, place.tensor, role) for place, role in both]
         shape = inputs[0][0].tensor.shape
@@ -269,7 +269,7 @@ class Steps:
         self.add(plan, [place for place, _ in both])
 
     def compute(self, kernel: str, inputs: Sequence[Place], outputs: Sequence[Place], numbers: Mapping[str, Any]) -> None:  # fmt: skip
-        """A kernel of vectors."""
+        """Add a kernel over vectors."""
         places = [*inputs, *outputs]
         operands = [each.operand(each.tensor.strides) for each in places]
         count, shape = len(inputs), outputs[0].tensor.shape
@@ -277,7 +277,7 @@ class Steps:
         self.add(plan, places)
 
     def plan(self, kernel: str, shape: tuple[int, ...], spared: Sequence[Operand] = ()) -> Plan:
-        """All steps under one name, over a shape that says how much there is to do."""
+        """The plan of all steps, under one kernel's name; `shape` says how much work it is."""
         operands = [each.operand(each.tensor.strides) for each in self.places]
         first = self.inputs
         return Plan(
