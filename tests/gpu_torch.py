@@ -262,7 +262,7 @@ def test_machine_code_launches_a_step() -> None:
 
 def test_a_kernel_compiled_for_one_program_serves_many() -> None:
     """The last kernel of a step is compiled for whichever size comes first: it knows nothing of that one's numbers."""
-    variants._known.clear()
+    variants._variants.clear()
     gpu._runners.clear()
     fused_backward._step.cache.forget()
     for shape in ((1, 19, 512, 500), (200000, 150), (16384, 2050), (9001, 2050)):

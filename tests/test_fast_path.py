@@ -1007,7 +1007,7 @@ def test_a_runner_that_raised_in_words_is_asked_once_more_unless_all_was_done(
         code.leave(code.integer(status))
 
     llvm.add_symbol("test_no_memory", address_of_function(ctypes.pythonapi.PyErr_NoMemory))
-    block = callers.CallBlock(callers.CALL_HEADER, callers.SHAPE | callers.TOLD_NUMBERS)
+    block = callers.CallBlock(callers.CALL_HEADER, callers.SHAPE | callers.FREE_NUMBERS)
     run = block.callable(f"test.in_words.{status}", emit, fall_back)
 
     def choose(plan: Any, device: str) -> Any:

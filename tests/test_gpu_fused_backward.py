@@ -226,11 +226,11 @@ if MODE == "compile":
     def test_rows_are_read_once_by_vectors_and_held(
         maker: Any, dtype: DType, classes: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(variants, "_start_together", lambda *_: lambda *_: None)
-        variants._known.clear()
+        monkeypatch.setattr(variants, "_start_clusters", lambda *_: lambda *_: None)
+        variants._variants.clear()
         addresses = [1 << power for power in range(30, 36)]
         assert maker(step_of(dtype, classes))(addresses, 0) == 0
-        texts = [kernel.binary.asm["ptx"] for kernel in variants._known.values()]
+        texts = [kernel.binary.asm["ptx"] for kernel in variants._variants.values()]
         code = next(
             text for text in texts if "entry loss_ahead" in text or "entry gradient_late" in text
         )

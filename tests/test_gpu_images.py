@@ -181,7 +181,7 @@ if MODE == "compile":
     def test_the_launches_are_the_plan_s_own(off: int, monkeypatch: pytest.MonkeyPatch) -> None:
         """Programs, numbers and constants, of more than 32 bits too: the kernels need not run to be the same."""
         monkeypatch.setattr(variants, "_compiled", named)
-        monkeypatch.setattr(variants, "_known", {})
+        monkeypatch.setattr(variants, "_variants", {})
         large = (
             (4, 21, 512, 512),
             (3, 150, 77, 3),
@@ -209,7 +209,7 @@ if MODE == "compile":
             (70, 21, 1 << 15),
         )
         monkeypatch.setattr(variants, "_compiled", named)
-        monkeypatch.setattr(variants, "_known", {})
+        monkeypatch.setattr(variants, "_variants", {})
         for operator, arguments in kinds(SMALL, BFLOAT16, 12):
             plan = bound(operator, arguments)[0]
             run = gpu.dynamic_shapes(plan)

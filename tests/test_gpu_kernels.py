@@ -655,9 +655,9 @@ if MODE == "compile":
 
     def assembly(plan: Plan, addresses: list[int]) -> str:
         """The PTX of the plan's last kernel."""
-        variants._known.clear()
+        variants._variants.clear()
         assert gpu.prepare(plan)(addresses, 5) == 0
-        *_, last = variants._known.values()
+        *_, last = variants._variants.values()
         return str(last.binary.asm["ptx"])
 
     def plans(dtype: DType) -> dict[str, Plan]:
@@ -799,7 +799,7 @@ if MODE == "compile":
         monkeypatch.setattr(native.Kernel, "of", lambda recorder, *_: recorder.function)
         plan = pair_plan(FLOAT16, (1 << 32,), *[(1,)] * 4)  # of which no other test has the kernel
         assert gpu.prepare(plan)((ALIGNED,) * 4, 5) == 0
-        variants._known.clear()
+        variants._variants.clear()
         assert filled == [(0, "flat_smooth_l1_clamped on 0")]
 
     def test_the_output_names_the_device(device: H200, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -655,11 +655,11 @@ if MODE == "compile":
         from openaclnn.engines.gpu.launching import variants
 
         gpu._runners.clear()
-        variants._known.clear()
+        variants._variants.clear()
         plan = plan_of(dtype, (64, classes))
         addresses = [1 << 21, 1 << 22, 1 << 23, 1 << 24, 1 << 25]
         assert gpu.prepare(plan)(addresses, 0) == 0
-        texts = [variant.binary.asm["ptx"] for variant in variants._known.values()]
+        texts = [variant.binary.asm["ptx"] for variant in variants._variants.values()]
         assert len(texts) == 2
         (sums,) = (text for text in texts if "entry cross_entropy" in text)
         assert len(re.findall(r"ld\.global\S*\.v4", sums)) >= 4
@@ -676,10 +676,10 @@ if MODE == "compile":
             (plan_of(dtype, shape, CROSS_ENTROPY_GRAD, grad_loss=one, **sides), 1, 1),
         ):
             gpu._runners.clear()
-            variants._known.clear()
+            variants._variants.clear()
             addresses = [(2 + place) << 20 for place in range(len(plan.operands))]
             assert gpu.prepare(plan)(addresses, 0) == 0
-            texts = [variant.binary.asm["ptx"] for variant in variants._known.values()]
+            texts = [variant.binary.asm["ptx"] for variant in variants._variants.values()]
             (text,) = (text for text in texts if "entry cross_entropy" in text)  # fmt: skip
             assert len(re.findall(r"ld\.global\S*\.v4", text)) >= loads
             assert len(re.findall(r"st\.global\S*\.v4", text)) >= stores
@@ -694,9 +694,9 @@ if MODE == "compile":
         output = Operand("out", FLOAT, (0,), role="single")
         plan = Plan("", "l1_loss", FLOAT, (100_003,), inputs, output, {}, reduction="mean")
         gpu._runners.clear()
-        variants._known.clear()
+        variants._variants.clear()
         assert gpu.prepare(plan)([(1 << 21) + off, (1 << 22) + off, 1 << 23], 0) == 0
-        texts = [variant.binary.asm["ptx"] for variant in variants._known.values()]
+        texts = [variant.binary.asm["ptx"] for variant in variants._variants.values()]
         (text,) = (text for text in texts if "entry summed" in text or "entry shifted" in text)
         assert text.count("ld.global.v4") >= 2
 
@@ -733,10 +733,10 @@ if MODE == "compile":
         for count, reduction, launches in ((reductions.ALONE, "mean", 1), (2, "sum", 1), (reductions.ALONE + 1, "mean", 2)):  # fmt: skip
             plan = planned(operator, (count, 1)[:rank], reduction, BFLOAT16, 1)[0]
             gpu._runners.clear()
-            variants._known.clear()
+            variants._variants.clear()
             addresses = [(2 + place) << 20 for place in range(len(plan.operands))]
             assert gpu.prepare(plan)(addresses, 0) == 0
-            assert len(variants._known) == launches
+            assert len(variants._variants) == launches
 
     @pytest.mark.parametrize("name", SUMMED)
     @pytest.mark.in_turns

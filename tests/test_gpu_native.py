@@ -120,7 +120,7 @@ def test_programs_that_wait_for_each_other_are_a_cluster(
     assert run((16, 32, 48), 9) == 0
     launch, compiled = kernel(0x5000, cluster=5)
     monkeypatch.setattr(native, "launch_function", lambda: driver.address)
-    start = variants._start_together(launch, compiled, [("float32", True), None, ("float32", True)])
+    start = variants._start_clusters(launch, compiled, [("float32", True), None, ("float32", True)])
     start(launch.grid, 9, 16, 0, 80, *launch.numbers)
     first, second, third = driver.launched
     assert (first["attributes"], first["sides"]) == ([(4, 5)], [5, 1, 1])
@@ -249,7 +249,7 @@ def test_a_kernel_is_compiled_with_numbers_that_triton_assumes_nothing_of() -> N
     told, constexprs = compiled[: len(numbers)], compiled[len(numbers) :]
     assert constexprs == (1, 16)
     assert list(map(type, told)) == list(map(type, numbers))
-    assert variants.kinds_of(told) == variants.kinds_of(numbers)
+    assert variants.are_64_bit(told) == variants.are_64_bit(numbers)
     assert not [
         number for number in told if type(number) is int and (number == 1 or number % 16 == 0)
     ]

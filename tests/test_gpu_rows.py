@@ -497,13 +497,13 @@ if MODE == "compile":
         sizes: tuple[int, int, int], wide: bool, vectors: bool, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Rows that have a program each, aligned ones and images move by vectors; offsets have 64 bits where 32 are not enough."""
-        monkeypatch.setattr(variants, "_known", {})
+        monkeypatch.setattr(variants, "_variants", {})
         shape, walks = row_major_strides(*sizes)
         strides, class_stride, _ = walks["full"]
         x, out = (Operand(name, FLOAT, strides, class_stride) for name in ("x", "out"))
         plan = Plan("aclnn", "softmax", FLOAT, shape, (x,), out, {}, sizes[1], class_axis=1)
         assert gpu.prepare(plan)(ALIGNED[:2], 5) == 0
-        ((key, variant),) = variants._known.items()
+        ((key, variant),) = variants._variants.items()
         assert key[-3][1] is wide
         text = variant.binary.asm["ptx"]
         assert bool(re.search(r"ld\.global\S*\.v4", text)) is vectors

@@ -448,7 +448,7 @@ if MODE == "compile":
         """Programs, numbers and constants: the kernel itself need not run to be the same."""
         pattern = operator.workloads.PATTERN
         small = {"elementwise": (6, 7), "rows": (5, 13), "pixels": (2, 5, 3, 7)}[pattern]
-        monkeypatch.setattr(variants, "_known", {})
+        monkeypatch.setattr(variants, "_variants", {})
         monkeypatch.setattr(variants, "_compiled", named)
         for variant in variants_of(operator):
             first = drawn(operator, FLOAT, small, variant)
@@ -490,7 +490,7 @@ if MODE == "compile":
             "pixels": [(4, 21, 512, 512), (9, 150, 128, 128), (50, 30, 64, 48)],
         }[pattern]
         small = {"elementwise": (6, 7), "rows": (5, 13), "pixels": (2, 5, 3, 7)}[pattern]
-        monkeypatch.setattr(variants, "_known", {})
+        monkeypatch.setattr(variants, "_variants", {})
         monkeypatch.setattr(variants, "_compiled", named)
         for variant in variants_of(operator):
             plan = planned(operator, drawn(operator, BFLOAT16, small, variant))[0]
@@ -515,7 +515,7 @@ if MODE == "compile":
 
         for module in (pixels, row_formulas):  # few elements are launched otherwise
             monkeypatch.setattr(module, "FEW", 0)
-        monkeypatch.setattr(variants, "_known", {})
+        monkeypatch.setattr(variants, "_variants", {})
         monkeypatch.setattr(variants, "_compiled", named)
         small = {"elementwise": (6, 7), "rows": (5, 13), "pixels": (2, 5, 3, 7)}
         shape = small[operator.workloads.PATTERN]
@@ -540,7 +540,7 @@ if MODE == "compile":
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         operator = next(op for op in GRADIENTS if "cross_entropy" in op.python_name)
-        monkeypatch.setattr(variants, "_known", {})
+        monkeypatch.setattr(variants, "_variants", {})
         monkeypatch.setattr(variants, "_compiled", named)
         for variant, rows, launches in (
             ("mean", 1024, 1), ("mean", 1025, 2), ("mean, weight", 5, 2), ("none", 5, 1),
@@ -556,7 +556,7 @@ if MODE == "compile":
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         """Every negative number that is ignored is the same to a kernel."""
-        monkeypatch.setattr(variants, "_known", {})
+        monkeypatch.setattr(variants, "_variants", {})
         monkeypatch.setattr(variants, "_compiled", named)
         operator = next(op for op in GRADIENTS if "cross_entropy" in op.python_name)
         arguments = drawn(operator, FLOAT, (5, 13), "mean")
@@ -605,11 +605,11 @@ if MODE == "compile":
             monkeypatch.setattr(native, "launch_function", lambda: function)
             monkeypatch.setattr(native, "driver", lambda: self)
             monkeypatch.setattr(variants, "_compiled", self._compiled)
-            monkeypatch.setattr(variants, "_known", {})
+            monkeypatch.setattr(variants, "_variants", {})
             monkeypatch.setattr(launcher, "_dynamic_runners", {})
 
         def _compiled(self, launch: Any, types: Any) -> Any:
-            large = variants.kinds_of(launch.numbers)
+            large = variants.are_64_bit(launch.numbers)
             kinds = [
                 "fp32" if type(number) is float else "i64" if is_large else "i32"
                 for number, is_large in zip(launch.numbers, large, strict=True)
@@ -680,10 +680,10 @@ if MODE == "compile":
         kind = (ctypes.PYFUNCTYPE if locked else ctypes.CFUNCTYPE)(*WORDS)
         function, takes, whole = (
             ctypes.c_int64.from_address(block + 8 * slot).value
-            for slot in (callers.RUN, callers.TAKES, callers.WHOLE)
+            for slot in (callers.RUN, callers.TAKES, callers.INTEGER_NUMBERS)
         )
         strides = more[0] if takes & callers.STRIDES else ()
-        numbers = more[-1] if takes & callers.TOLD_NUMBERS else ()
+        numbers = more[-1] if takes & callers.FREE_NUMBERS else ()
         words = [
             int(number) if whole >> place & 1 else struct.unpack("q", struct.pack("d", number))[0]
             for place, number in enumerate(numbers)

@@ -437,7 +437,7 @@ if MODE == "compile":
         """By as many loads as a thread has vectors of the classes there are, with nothing for those beyond, and no memory of its own."""
         rows, classes = len(shape) == 2, shape[1]
         gpu._runners.clear()
-        variants._known.clear()
+        variants._variants.clear()
         memory = np.ones(2, np.float32)
         late = {"grad_loss": np.ones((), dtype.numpy), "kept": np.zeros(kept_by(shape), np.float32), "memory": memory}  # fmt: skip
         if operator is STEP:
@@ -449,7 +449,7 @@ if MODE == "compile":
             plan = operator.plan(call)
         addresses = [1 << power for power in range(30, 30 + len(plan.operands))]
         assert gpu.prepare(plan)(addresses, 0) == 0
-        texts = [kernel.binary.asm["ptx"] for kernel in variants._known.values()]
+        texts = [kernel.binary.asm["ptx"] for kernel in variants._variants.values()]
         (code,) = (text for text in texts if "entry cross_entropy_step" in text)
         assert ".local" not in code
         tile = steps._rows(dtype.itemsize, classes) if rows else steps._images(classes, shape[-1] ** 2, False, False)  # fmt: skip

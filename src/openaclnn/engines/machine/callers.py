@@ -1,5 +1,7 @@
-"""How what computes is called: it is one function of 64-bit words, the address of which is in its control block. The fast path calls it in words, whether it holds the
-interpreter's lock or not; for Python there is a builtin, the same for all blocks. A function in Python has a block, too, which calls it with objects.
+"""The calling convention of runners in machine code, on CPU and GPU: a function of 64-bit words (`RUNNING`), whose address is in the runner's control block.
+
+The fast path calls it with words, with or without the interpreter's lock. Python calls a builtin, whose code is the same for all control blocks. A runner written in
+Python gets a block, too (`PythonBlock`), whose function of words makes Python objects of the words and calls it.
 """
 
 from __future__ import annotations
@@ -22,21 +24,21 @@ from openaclnn.engines.machine.kinds import signature
 from openaclnn.engines.machine.objects import FLOAT_VALUE, OBJECT_TYPE, TUPLE_ITEMS, TUPLE_LENGTH
 from openaclnn.engines.machine.values import Value
 
-# The first slots of a control block: what takes calls that it does not serve; the function of words, and what calls the former so; what the builtin takes; a bit for each of
-# the call's numbers that is an integer.
-FALLBACK, RUN, BY_OBJECTS, TAKES, WHOLE = range(5)
+# The first slots of a control block: the Python function for calls that the code does not serve; the function of words; one that calls FALLBACK with such words; bits for
+# what the builtin takes (SHAPE, STRIDES, FREE_NUMBERS); a bit for each of the call's numbers that is an integer.
+FALLBACK, RUN, BY_OBJECTS, TAKES, INTEGER_NUMBERS = range(5)
 CALL_HEADER = 5
 MAX_ADDRESSES, MAX_AXES, MAX_STRIDES, MAX_NUMBERS = 64, 64, 512, 16  # of a call by Python
 
 RUNNING = signature("i64", *["i64"] * 11)
-"""Of what `CallWords` says. It gives a status, 0 at least, or one of these."""
+"""The signature of functions that are called with what `CallWords` reads. They return a status of 0 or more, or one of these."""
 NOT_READY, RAISED, RAISED_LATE = -1, -2, -3
-"""Nothing was done, or not all; Python raised, before all was done or behind it."""
+"""The call is not served, or a launch failed; Python raised an exception before all was queued, or after that."""
 
 
 class CallWords:
-    """A call in words: its block, addresses, shape, numbers, none of which means the block's own, stream, all strides one after the other, and whether the interpreter's lock is
-    held. Numbers are integers, or the bits of floats."""
+    """A call's arguments as words: the control block, addresses, the shape, numbers (integers, or the bits of float64; none: those of the block), the stream, the strides of one
+    operand after the other, and whether the caller holds the interpreter's lock."""
 
     def __init__(self, code: Code, arguments: Sequence[Value]) -> None:
         self.code = code
@@ -49,7 +51,7 @@ class CallWords:
 
 
 class Interpreter:
-    """Code that calls CPython, and raises what that raises."""
+    """Code that calls CPython, and leaves through `fail` where CPython raises an exception."""
 
     code: Code
 
@@ -58,7 +60,7 @@ class Interpreter:
         return python(self.code, function, result, *values)
 
     def object(self, name: str) -> Value:
-        """The address of one of Python's own."""
+        """The address of one of Python's objects, such as None."""
         return object_of_python(self.code, name)
 
     def call_object(self, function: Value, *arguments: Value) -> Value:
@@ -68,7 +70,7 @@ class Interpreter:
         return self.python("PyObject_Vectorcall", "i64", function, items, len(arguments), 0)
 
     def pack(self, words: Array, count: Value, made: Callable[[Value, Value], Value] | None = None) -> Value:  # fmt: skip
-        """A tuple of integers, or of what is made of each word and its place."""
+        """A tuple of the words as integers, or of what `made` makes of each word and its index."""
         packed = self.new_tuple(count)
         with self.code.loop(0, count) as index:
             word = words.read(index)
@@ -79,13 +81,13 @@ class Interpreter:
         return self.python("PyLong_FromLongLong", "i64", word)
 
     def new_tuple(self, count: Value) -> Value:
-        """One to be filled."""
+        """A tuple whose items are not set yet."""
         fresh = self.python("PyTuple_New", "i64", count)
         self.fail_without(fresh)
         return fresh
 
     def put(self, into: Value, index: Value, item: Value) -> None:
-        """An object into a tuple, which has it from then on; memory may have been too short for one."""
+        """Set a tuple's item, whose reference it takes over. Fails where the item is null, for want of memory."""
         with self.code.when(item == 0):
             self.drop(into)
         self.fail_without(item)
@@ -95,7 +97,7 @@ class Interpreter:
         self.python("Py_DecRef", None, item)
 
     def fail_without(self, item: Value) -> None:
-        """Raise what a function raised that returned no object."""
+        """Fail where an object is null: the function that returned it has raised an exception."""
         with self.code.when(item == 0, likely=False):
             self.fail()
 
@@ -104,49 +106,49 @@ class Interpreter:
         return self.code.ending(self.write_failure)
 
     def write_failure(self) -> None:
-        """What then follows, which leaves the function."""
+        """Write what is done after an exception; it must leave the function."""
         raise NotImplementedError
 
 
 class Guarded:
-    """Code that goes on as long as all that it expects holds."""
+    """Code with conditions under which it serves a call: `expect` notes where one fails, `while_served` skips code from then on."""
 
     def __init__(self, code: Code, control: Array) -> None:
         self.code, self.control = code, control
-        self.state = code.variable(code.integer(0))  # not 0: nothing was launched, or not all of it
+        self.failed = code.variable(code.integer(0))  # not 0: not served, or a launch failed
 
-    def mark(self, bits: Value) -> None:
-        self.state.set(self.state.get() | bits)
+    def note_failure(self, bits: Value) -> None:
+        self.failed.set(self.failed.get() | bits)
 
     def expect(self, condition: Value) -> None:
-        self.mark((~condition).to("i64"))
+        self.note_failure((~condition).to("i64"))
 
-    def when_fit(self) -> AbstractContextManager[None]:
-        return self.code.when(self.state.get() == 0)
+    def while_served(self) -> AbstractContextManager[None]:
+        return self.code.when(self.failed.get() == 0)
 
 
-SHAPE, STRIDES, TOLD_NUMBERS = 1, 2, 4
-"""What a builtin takes behind addresses and a stream, in this order."""
-_EXACT = 1 << 53  # integers up to it are floats
+SHAPE, STRIDES, FREE_NUMBERS = 1, 2, 4
+"""Bits for what a builtin takes after addresses and a stream, in this order."""
+_EXACT = 1 << 53  # integers up to it are exact as float64
 
 
 class _Builtin(Guarded):
-    """`run(addresses, stream)` being written, and what TAKES says behind them. Whatever the block does not serve, its fallback does."""
+    """Writes the builtin `run(addresses, stream, ...)`, whose further arguments TAKES says. The block's fallback serves the calls that its function does not."""
 
     def write(self, passed: Array, number: Value) -> None:
         code, control = self.code, self.control
-        sized, strided, numbered = ((control.read(TAKES) & bit) != 0 for bit in (SHAPE, STRIDES, TOLD_NUMBERS))  # fmt: skip
+        sized, strided, numbered = ((control.read(TAKES) & bit) != 0 for bit in (SHAPE, STRIDES, FREE_NUMBERS))  # fmt: skip
         strides_at = sized.to("i64") + 2
         numbers_at = strides_at + strided.to("i64")
-        # Whoever calls differently from a runner's protocol meets the fallback.
+        # A call with other arguments than a runner takes goes to the fallback.
         self.expect(number == numbers_at + numbered.to("i64"))
-        addresses = self.taken(passed, 0, MAX_ADDRESSES, number > 0)
-        shape = self.taken(passed, 2, MAX_AXES, sized)
-        strides = self.taken(passed, strides_at, MAX_STRIDES, strided)
-        numbers = self.taken(passed, numbers_at, MAX_NUMBERS, numbered, self.number)
-        with self.when_fit():
+        addresses = self.words_of_tuple(passed, 0, MAX_ADDRESSES, number > 0)
+        shape = self.words_of_tuple(passed, 2, MAX_AXES, sized)
+        strides = self.words_of_tuple(passed, strides_at, MAX_STRIDES, strided)
+        numbers = self.words_of_tuple(passed, numbers_at, MAX_NUMBERS, numbered, self.number)
+        with self.while_served():
             stream = self.integer(passed.read(1))
-            with self.when_fit():
+            with self.while_served():
                 status = control.call(
                     RUN, "i64", control, *addresses, *shape, *numbers, stream, *strides, 1
                 )
@@ -157,24 +159,24 @@ class _Builtin(Guarded):
         fallback = control.read(FALLBACK)
         code.leave(python(code, "PyObject_Vectorcall", "i64", fallback, passed, number, 0))
 
-    def taken(
+    def words_of_tuple(
         self, passed: Array, place: Value | int, most: int, when: Value, read: Callable[..., Value] | None = None
     ) -> tuple[Array, Value]:  # fmt: skip
-        """The items of a tuple among the arguments as words, and how many there are; none where it is not there."""
+        """The items of the tuple at an index of the arguments, as words, and their number, which is 0 if `when` does not hold."""
         code, read = self.code, read or self.integer
         words, count = code.frame("i64", most), code.variable(0)
-        with self.when_fit(), code.when(when):
+        with self.while_served(), code.when(when):
             items = code.slots(passed.read(place))
             self.expect(items.read(OBJECT_TYPE) == object_of_python(code, "tuple"))
-            with self.when_fit():
+            with self.while_served():
                 count.set(items.read(TUPLE_LENGTH))
                 self.expect(count.get() <= most)
-                with self.when_fit(), code.loop(0, count.get()) as index:
+                with self.while_served(), code.loop(0, count.get()) as index:
                     words.write(index, read(items.read(index + TUPLE_ITEMS), index))
         return words, count.get()
 
     def integer(self, item: Value, index: Value | None = None) -> Value:
-        """A Python integer of up to 64 bits."""
+        """The value of a Python integer, which must fit into 64 bits."""
         value = integer_of(self.code, item)
         with self.code.when(value == -1):
             self.expect(python(self.code, "PyErr_Occurred", "i64") == 0)
@@ -184,23 +186,23 @@ class _Builtin(Guarded):
     def number(self, item: Value, index: Value) -> Value:
         """One of the call's numbers: an integer, or the bits of a float64."""
         code, control = self.code, self.control
-        word, kind = code.variable(0), code.slots(item).read(OBJECT_TYPE)
-        whole = control.read(WHOLE).bit(index)
-        with code.either(kind == object_of_python(code, "float")) as (floating, other):
+        word, type_of_item = code.variable(0), code.slots(item).read(OBJECT_TYPE)
+        is_integer = control.read(INTEGER_NUMBERS).bit(index)
+        with code.either(type_of_item == object_of_python(code, "float")) as (floating, other):
             with floating:
-                self.expect(~whole)
+                self.expect(~is_integer)
                 word.set(code.slots(item).read(FLOAT_VALUE))
             with other:
-                self.expect(kind == object_of_python(code, "int"))
-                with self.when_fit():
+                self.expect(type_of_item == object_of_python(code, "int"))
+                with self.while_served():
                     value = self.integer(item)
-                    self.expect(whole | (abs(value) <= _EXACT))
-                    word.set(whole.choose(value, value.to("f64").bits_as("i64")))
+                    self.expect(is_integer | (abs(value) <= _EXACT))
+                    word.set(is_integer.choose(value, value.to("f64").bits_as("i64")))
         return word.get()
 
 
 class _ByObjects(Interpreter):
-    """The call of a block's fallback being written, of the same words."""
+    """Writes the function of words that calls a block's fallback with Python objects."""
 
     def __init__(self, code: Code, arguments: Sequence[Value]) -> None:
         self.code, self.call = code, CallWords(code, arguments)
@@ -220,7 +222,7 @@ class _ByObjects(Interpreter):
             self.push(self.pack(call.shape, call.axes))
         with code.when((takes & STRIDES) != 0):
             self.push(self.pack(call.strides, call.stride_count))
-        with code.when((takes & TOLD_NUMBERS) != 0):
+        with code.when((takes & FREE_NUMBERS) != 0):
             self.push(self.pack(call.numbers, call.number_count, self.number))
         self.collect_again()
         fallback, count = call.block.read(FALLBACK), self.count.get()
@@ -242,14 +244,14 @@ class _ByObjects(Interpreter):
         self.count.set(self.count.get() + 1)
 
     def number(self, word: Value, index: Value) -> Value:
-        """What `_Builtin.number` reads."""
-        code, made = self.code, self.code.variable(0)
-        with code.either(self.call.block.read(WHOLE).bit(index)) as (whole, other):
-            with whole:
-                made.set(self.integer_object(word))
+        """The Python number of a word: the inverse of `_Builtin.number`."""
+        code, item = self.code, self.code.variable(0)
+        with code.either(self.call.block.read(INTEGER_NUMBERS).bit(index)) as (integer, other):
+            with integer:
+                item.set(self.integer_object(word))
             with other:
-                made.set(self.python("PyFloat_FromDouble", "i64", word.bits_as("f64")))
-        return made.get()
+                item.set(self.python("PyFloat_FromDouble", "i64", word.bits_as("f64")))
+        return item.get()
 
     def drop_items(self) -> None:
         with self.code.loop(0, self.count.get()) as index:
@@ -257,7 +259,7 @@ class _ByObjects(Interpreter):
         self.count.set(self.code.integer(0))
 
     def write_failure(self) -> None:
-        """The caller raises what was raised, if it has the lock."""
+        """Leave with RAISED: the exception is the caller's if it holds the lock, else it is cleared."""
         self.drop_items()
         self.collect_again()
         with self.code.when(self.call.locked == 0):
@@ -277,7 +279,7 @@ def by_objects() -> int:
 
 
 def call_block(code: Code, block: Array, *words: Value | Array | int) -> Value:
-    """Call the function of a block, or where that is not ready its fallback; the status."""
+    """Call the function of a block, and its fallback where that returns NOT_READY. Returns the status."""
     status = code.variable(block.call(RUN, "i64", block, *words))
     with code.when(status.get() == NOT_READY):
         status.set(block.call(BY_OBJECTS, "i64", block, *words))
@@ -285,12 +287,13 @@ def call_block(code: Code, block: Array, *words: Value | Array | int) -> Value:
 
 
 class CallBlock:
-    """A control block of so many slots, and what calls its function."""
+    """A control block of so many slots; it keeps alive what its addresses point to."""
 
-    def __init__(self, slots: int, takes: int, whole: int = 0) -> None:
+    def __init__(self, slots: int, takes: int, integers: int = 0) -> None:
         self._block = array("q", bytes(8 * slots))
-        self._block[BY_OBJECTS], self._block[TAKES], self._block[WHOLE] = by_objects(), takes, whole
-        self._held: list[Any] = []  # what the block relies on
+        self._block[BY_OBJECTS], self._block[TAKES] = by_objects(), takes
+        self._block[INTEGER_NUMBERS] = integers
+        self._held: list[Any] = []  # objects whose addresses are in the block
 
     @property
     def address(self) -> int:
@@ -301,8 +304,8 @@ class CallBlock:
         self._held.append(function)
 
     def callable(self, name: str, emit: Emit, fallback: Callable[..., int]) -> Callable[..., int]:
-        """The builtin, which keeps this object, of the function that `emit` writes, under a name that tells it from all others; `fallback` takes calls that it is
-        not ready for."""
+        """The builtin of the function of words that `emit` writes; it keeps this object. `name` is the key of the machine code, `fallback` serves the calls that the
+        function does not."""
         self._block[RUN] = compiled(name, emit, RUNNING)
         self.fall_back(fallback)
         function: Callable[..., int] = builtin(
@@ -312,9 +315,9 @@ class CallBlock:
 
 
 class PythonBlock(CallBlock):
-    """The block of a function in Python, and of what that takes."""
+    """The block of a runner that is a Python function, so that the fast path calls it like one in machine code."""
 
-    def __init__(self, function: Callable[..., int], takes: int, whole: int) -> None:
-        super().__init__(CALL_HEADER, takes, whole)
+    def __init__(self, function: Callable[..., int], takes: int, integers: int) -> None:
+        super().__init__(CALL_HEADER, takes, integers)
         self._block[RUN] = by_objects()
         self.fall_back(function)

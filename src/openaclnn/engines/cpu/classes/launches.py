@@ -32,11 +32,11 @@ from openaclnn.engines.cpu.registry import Runner, SizedRunner
 from openaclnn.engines.machine.builtins import publish, python
 from openaclnn.engines.machine.callers import (
     CALL_HEADER,
+    FREE_NUMBERS,
     NOT_READY,
     RAISED,
     SHAPE,
     STRIDES,
-    TOLD_NUMBERS,
     CallBlock,
     CallWords,
 )
@@ -334,7 +334,7 @@ class _Block(CallBlock):
     def __init__(
         self, code: _BuiltinCode, template: array[int], class_axis: int, operands: Sequence[int]
     ) -> None:
-        takes = SHAPE | (STRIDES if code.strided else 0) | TOLD_NUMBERS
+        takes = SHAPE | (STRIDES if code.strided else 0) | FREE_NUMBERS
         whole = sum(1 << place for place, (_, kind, _) in enumerate(code.free) if kind == "i64")
         super().__init__(OPERANDS + len(operands), takes, whole)
         first = pool.control_address(), template.buffer_info()[0], class_axis

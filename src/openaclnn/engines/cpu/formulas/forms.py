@@ -26,11 +26,11 @@ from openaclnn.engines.formulas import Formula
 from openaclnn.engines.machine import cache
 from openaclnn.engines.machine.callers import (
     CALL_HEADER,
+    FREE_NUMBERS,
     MAX_NUMBERS,
     NOT_READY,
     SHAPE,
     STRIDES,
-    TOLD_NUMBERS,
     CallBlock,
     CallWords,
 )
@@ -81,8 +81,8 @@ POOL, KERNEL, GATHERING, GRAIN, RECIPROCAL, OUTPUTS, ITEMS = range(CALL_HEADER, 
 
 class _FlatBlock(CallBlock):
     def __init__(self, words: Sequence[int]) -> None:
-        takes = SHAPE | (STRIDES if words[GATHERING - KERNEL] else 0) | TOLD_NUMBERS
-        super().__init__(KERNEL + len(words), takes, whole=(1 << MAX_NUMBERS) - 1)
+        takes = SHAPE | (STRIDES if words[GATHERING - KERNEL] else 0) | FREE_NUMBERS
+        super().__init__(KERNEL + len(words), takes, integers=(1 << MAX_NUMBERS) - 1)
         self._block[POOL:] = array("q", (pool.control_address(), *words))
         self.run = self.callable("flat.any_size", _emit_any_size, self._start)
 

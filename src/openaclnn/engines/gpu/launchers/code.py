@@ -34,7 +34,7 @@ from openaclnn.engines.gpu.launching.code import (
     ADDRESSES,
     MAX_NUMBERS,
     NUMBERS,
-    OWN_NUMBERS,
+    PLAN_NUMBERS,
     Block,
     LaunchCode,
     NoRoomError,
@@ -49,7 +49,7 @@ from openaclnn.engines.gpu.launching.launch import (
     Launch,
 )
 from openaclnn.engines.gpu.launching.native import word
-from openaclnn.engines.gpu.launching.variants import kinds_of
+from openaclnn.engines.gpu.launching.variants import are_64_bit
 from openaclnn.engines.machine import callers
 from openaclnn.engines.machine.code import Code
 from openaclnn.engines.machine.numbers import Number
@@ -94,15 +94,15 @@ class DynamicLaunchCode(LaunchCode):
 
     # The launch function's result, written to the call's frame.
 
-    def fit(self) -> None:
+    def compute_launches(self) -> None:
         self.expect_axes()
-        with self.when_fit():
+        with self.while_served():
             self.product(0, self.axes, self.dynamic.limit or MOST_ELEMENTS - 1)
             if self.dynamic.limit:
-                self.take_strides()
-        with self.when_fit():
+                self.read_strides()
+        with self.while_served():
             geometry = self.geometry()
-            with self.when_fit():
+            with self.while_served():
                 launches = self.dynamic.launch(geometry)
                 for step in launches.steps:
                     if step.when is not False:
@@ -116,7 +116,7 @@ class DynamicLaunchCode(LaunchCode):
         """The launch function's input."""
         if not self.dynamic.roles:
             g = elements_of(self, *self.offsets())
-            self.take_known(g.static, g.count)
+            self.set_values(g.static, g.count)
             return g
         numbers = {
             name: self.numbers.read(place) if name in INTEGERS else self.single(place)
@@ -218,14 +218,14 @@ class DynamicLaunchCode(LaunchCode):
         self.expect(count.get() <= limit)
         return count.get()
 
-    def take_strides(self) -> None:
+    def read_strides(self) -> None:
         """Read every operand's strides, which must fit into 32 bits, into `table`, padded in front with 0 to the launch's number of axes."""
         code, count, depth = self.code, self.control.read(ADDRESSES), self.dynamic.axes
         self.expect(self.call.stride_count == count * self.axes)
         self.table = code.frame("i64", (MISSING + 1) * depth)
         for entry in range((MISSING + 1) * depth):
             self.table.write(entry, 0)
-        with self.when_fit():
+        with self.while_served():
             missing = code.integer(depth) - self.axes
             with code.loop(0, count) as operand, code.loop(0, self.axes) as place:
                 stride = self.call.strides.read(operand * self.axes + place)
@@ -267,7 +267,7 @@ class DynamicLaunchCode(LaunchCode):
                 high.set((off > high.get()).choose(off, high.get()))
         return high.get() > 0, low.get() == high.get()
 
-    def take_known(self, static: Mapping[str, Number], count: Value) -> None:
+    def set_values(self, static: Mapping[str, Number], count: Value) -> None:
         """Write to `values` all numbers that a form may take, and choose the form."""
         code, self.values = self.code, self.code.frame("i64", VALUE_COUNT)
         numbers = [self.single(index) for index in range(MAX_NUMBERS)]
@@ -295,43 +295,43 @@ class LauncherBlock(Block):
         if len(dynamic.static) > at.MAX_STATIC:
             raise NoRoomError
         takes = callers.SHAPE | (callers.STRIDES if dynamic.limit else 0)
-        takes |= callers.TOLD_NUMBERS if dynamic.takes_numbers else 0
+        takes |= callers.FREE_NUMBERS if dynamic.takes_numbers else 0
         super().__init__(len(plan.operands), len(dynamic.kernels), at.MAX_VARIANTS, takes)
         values = array("q", dynamic.static.values())
         self._block[at.STATIC : at.STATIC + len(values)] = values
-        self._take_numbers([plan.numbers[name] for name in dynamic.numbers])
+        self._set_numbers([plan.numbers[name] for name in dynamic.numbers])
         for specs in dynamic.specs:
-            self._take_kernels(specs)
+            self._set_kernels(specs)
         if dynamic.forms:
-            self._take_forms(plan)
+            self._set_forms(plan)
 
     def write(self, code: Code, arguments: Sequence[Value]) -> None:
         DynamicLaunchCode(code, arguments, self._dynamic, self._choice).write()
 
-    def _take_numbers(self, numbers: Sequence[int | float]) -> None:
+    def _set_numbers(self, numbers: Sequence[int | float]) -> None:
         """Enter the plan's numbers, which hold for calls that pass none."""
         if len(numbers) > MAX_NUMBERS:
             raise NoRoomError
         block, integers = self._block, self._dynamic.integer_count
-        block[NUMBERS], block[callers.WHOLE] = len(numbers), (1 << integers) - 1
+        block[NUMBERS], block[callers.INTEGER_NUMBERS] = len(numbers), (1 << integers) - 1
         for place, number in enumerate(numbers):
             if place < integers:
-                block[OWN_NUMBERS + place] = min(ignored_class(int(number)), INT32_LIMIT)
+                block[PLAN_NUMBERS + place] = min(ignored_class(int(number)), INT32_LIMIT)
             else:
-                _DOUBLE.pack_into(block, 8 * (OWN_NUMBERS + place), number)
+                _DOUBLE.pack_into(block, 8 * (PLAN_NUMBERS + place), number)
 
-    def _take_kernels(self, specs: Mapping[str, KernelSpec]) -> None:
+    def _set_kernels(self, specs: Mapping[str, KernelSpec]) -> None:
         """Enter which pointers the kernels take, and how many arguments."""
         for name, spec in specs.items():
             arguments, decided = spec.names
             # Beside the constexprs: the form, the warps, and whether addresses may be aligned.
             if len(decided) + 3 > MAX_KEYS:
                 raise NoRoomError
-            self.take_step(self._step_of(name), spec.slots, len(arguments))
+            self.set_step(self._step_of(name), spec.slots, len(arguments))
             if any(slot and slot.place >= self._block[ADDRESSES] for slot in spec.slots):
-                self.take_scratch(*scratch.functions())
+                self.set_scratch(*scratch.functions())
 
-    def _take_forms(self, plan: Plan) -> None:
+    def _set_forms(self, plan: Plan) -> None:
         """Enter where each form's numbers are read: among the call's values, or, where the plan fixes a number, its bits."""
         names_of_forms = [form.formula.numbers for form in self._dynamic.forms]
         if len(names_of_forms) > at.MAX_FORMS or max(map(len, names_of_forms)) > at.MAX_FORM_NUMBERS:  # fmt: skip
@@ -351,7 +351,7 @@ class LauncherBlock(Block):
     def _step_of(self, kernel: str) -> int:
         return [*self._dynamic.kernels].index(kernel)
 
-    def ready(
+    def enter_variant(
         self, name: str, form: int, launch: Launch, kernel: native.Kernel, misaligned: int
     ) -> None:
         """Enter a compiled variant of a kernel under its key, if it takes its arguments as the code writes them."""
@@ -361,7 +361,7 @@ class LauncherBlock(Block):
         self._entered.add(variant)
         spec, constexprs = launch.spec, map(int, launch.constexprs)
         arguments, names = spec.names
-        if kernel.floats() == [*map(is_float, arguments)] and not any(kinds_of(launch.numbers)):
+        if kernel.floats() == [*map(is_float, arguments)] and not any(are_64_bit(launch.numbers)):
             named = dict(zip(names, constexprs, strict=True))
             key = key_words(named, form, launch.warps, int(launch.aligned))
             self.enter(self._step_of(name), kernel, [*key, misaligned])

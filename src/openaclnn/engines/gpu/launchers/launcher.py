@@ -111,9 +111,9 @@ def _dynamic(dynamic: DynamicLaunch, plan: Plan) -> DynamicRunner:
             return NOT_SERVED
         call = Call(dynamic, addresses, sizes, more[0] if dynamic.limit else ())
         g, specs, form = dynamic.geometry(call, more[-1] if dynamic.takes_numbers else ())
-        launches, ready = dynamic.launch(g), None if form < 0 else block and block.ready
+        launches, enter = dynamic.launch(g), None if form < 0 else block and block.enter_variant
         steps = [
-            (launch_of(specs[step.kernel], step, g), ready and functools.partial(ready, step.kernel, form))
+            (launch_of(specs[step.kernel], step, g), enter and functools.partial(enter, step.kernel, form))
             for step in launches.steps if step.when
         ]  # fmt: skip
         return queue_all(steps, addresses, stream, launches.scratch, launches.scratch_offsets)

@@ -1,6 +1,6 @@
-"""How any kernel is started, whatever it computes: from a launch to the call of the CUDA driver.
+"""How a kernel is started, whatever it computes: from a `Launch` to the call of the CUDA driver. Imports no other package of the engine.
 
-In the order to read: `launch.py` says what a launch is and which pointers it takes from a plan, `variants.py` compiles, `scratch.py` has
-memory for what lies between two launches, `runners.py` queues them by Python, on each device that there is; `native.py` says how the driver takes them, and `code.py`
-makes builtins of them. It imports no other package of the engine.
+In the order to read: `launch.py` defines a launch, and the pointers that it takes from a plan; `variants.py` compiles kernels; `scratch.py` allocates memory that lives
+between two launches; `runners.py` queues launches by Python, on each device; `native.py` has the driver's data structures, and `code.py` the machine code that queues
+launches without Python.
 """

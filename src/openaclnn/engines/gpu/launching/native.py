@@ -1,4 +1,4 @@
-"""Compiled kernels as the CUDA driver launches them. Whatever this cannot be sure of is left to Triton's launcher."""
+"""Compiled kernels as the CUDA driver launches them: `CUlaunchConfig`, and parameters as words. Kernels with parameters that are not understood here are left to Triton's launcher."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SIZES = {"i1": 1, "i8": 1, "i16": 2, "i32": 4, "i64": 8, "u64": 8, "fp32": 4, "f
 
 @functools.cache
 def driver() -> Any:
-    """The CUDA driver, if it has what is needed here, and machine code can call it; None otherwise."""
+    """The CUDA driver, if it has the functions that are needed and machine code can be compiled; None otherwise."""
     if unusable() is not None:
         return None
     try:
@@ -36,43 +36,43 @@ def driver() -> Any:
 
 
 class Kernel(NamedTuple):
-    """What a launch of a compiled kernel passes to the driver whatever its size and addresses."""
+    """A compiled kernel: what its launches pass to the driver whatever their sizes and addresses."""
 
     function: int
     threads: int
     shared: int
-    kinds: tuple[str, ...]  # of the numbers
-    hidden: int  # pointers to scratch memory, null where there is none
+    number_types: tuple[str, ...]  # Triton's names
+    hidden: int  # how many pointers to scratch memory Triton adds behind the others: null here
     overlaps: bool
     cluster: int = 1  # programs that run at once; those of a cluster do not overlap
 
     @classmethod
     def of(cls, binary: Any, pointers: int, numbers: int, cluster: int = 1) -> Kernel | None:
-        """That of a kernel which Triton compiled; None where its parameters are not what we take them for."""
+        """From a kernel that Triton compiled; None if the driver reports other parameters than its signature has, or it needs scratch memory."""
         metadata = binary.metadata
-        plain = (
+        supported = (
             getattr(metadata, "num_ctas", 1) == 1
             and not getattr(metadata, "global_scratch_size", 0)
             and not getattr(metadata, "profile_scratch_size", 0)
             and not getattr(metadata, "launch_cooperative_grid", False)
         )
-        kinds = [kind for kind in binary.src.signature.values() if kind != "constexpr"]
-        kept = [kind for kind in kinds if not kind.startswith("*")]
-        known = all(kind in SIZES for kind in kept)
-        if not plain or not known or kinds[pointers:] != kept or len(kept) != numbers:
+        types = [name for name in binary.src.signature.values() if name != "constexpr"]
+        number_types = [name for name in types if not name.startswith("*")]
+        known = all(name in SIZES for name in number_types)
+        if not supported or not known or types[pointers:] != number_types or len(number_types) != numbers:  # fmt: skip
             return None
-        sizes = [8] * pointers + [SIZES[kind] for kind in kept]
+        sizes = [8] * pointers + [SIZES[name] for name in number_types]
         driver_sizes = _parameter_sizes(binary.function)
         hidden = len(driver_sizes) - len(sizes)
         if driver_sizes != sizes + [8] * hidden:
             return None
         return cls(
-            binary.function, 32 * metadata.num_warps, metadata.shared, tuple(kept), hidden,
+            binary.function, 32 * metadata.num_warps, metadata.shared, tuple(number_types), hidden,
             bool(getattr(metadata, "launch_pdl", False)), cluster,
         )  # fmt: skip
 
     def words(self, numbers: Sequence[int | float]) -> list[int]:
-        """Parameters after the pointers, but for the hidden ones."""
+        """The numbers as parameters, which follow the pointers."""
         return [
             word(float(number) if is_float else int(number))
             for number, is_float in zip(numbers, self.floats(), strict=True)
@@ -80,7 +80,7 @@ class Kernel(NamedTuple):
 
     def floats(self) -> list[bool]:
         """Which of the numbers are FLOAT; the others are integers."""
-        return [kind in _FLOATS for kind in self.kinds]
+        return [name in _FLOATS for name in self.number_types]
 
 
 def word(number: int | float) -> int:
@@ -91,8 +91,8 @@ def word(number: int | float) -> int:
 
 
 def write_config(block: array[int], at: int, attribute: int, kernel: Kernel) -> None:
-    """A kernel's CUlaunchConfig but for grid and stream, and the attribute of a cluster, or of launches that may start while the one before ends, at their
-    places in a block."""
+    """Write a kernel's CUlaunchConfig, without grid and stream, to a block at `at`, and at `attribute` its launch attribute: that of a cluster, or that of launches
+    which may start while the one before ends."""
     cluster = kernel.cluster
     block[attribute], block[attribute + 1] = _OVERLAP if cluster == 1 else (_CLUSTER, cluster + (1 << 32))  # fmt: skip
     block[attribute + 2] = int(cluster > 1)
@@ -102,7 +102,7 @@ def write_config(block: array[int], at: int, attribute: int, kernel: Kernel) -> 
 
 
 def _parameter_sizes(function: int) -> list[int]:
-    """In bytes, of a loaded kernel, as the driver tells them."""
+    """The sizes in bytes of a loaded kernel's parameters, as the driver reports them."""
     sizes: list[int] = []
     offset, size = ctypes.c_size_t(), ctypes.c_size_t()
     library = driver()
@@ -116,7 +116,7 @@ def _parameter_sizes(function: int) -> list[int]:
 
 @functools.cache
 def launch_function() -> int:
-    """The driver's launch by its address; 0 without a driver."""
+    """The address of the driver's cuLaunchKernelEx; 0 without a driver."""
     from openaclnn.engines.machine.builtins import address_of_function
 
     library = driver()

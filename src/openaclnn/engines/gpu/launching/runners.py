@@ -1,9 +1,8 @@
-"""Launches queued by Python: all of one plan, in order, on the device and stream they belong to; or, with what sizes decide told at every
-call, a kernel's.
+"""Queues launches by Python, in order, on a stream of the device where the output lies.
 
-A launch's constexprs and alignments select a compiled variant, which is found when it first comes up. Python queues what machine code is not
-ready for, and tells it of the variants that it found: a prepared plan, which has its launches ready for one shape, is a builtin where it can be
-(`code.py`), and `launchers/code.py` makes builtins for any sizes.
+The constexprs and alignments of a launch select a compiled variant. Machine code queues launches whose variants it knows: `code.py` those of one plan,
+`launchers/code.py` those of dynamic shapes and strides. All other calls come here; Python compiles the variants that are missing, and enters them into the machine code's
+block, so that the next such call does not come here again.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ from openaclnn.engines.gpu.launching import native, scratch
 from openaclnn.engines.gpu.launching.launch import VECTOR_BYTES, Launch
 from openaclnn.engines.gpu.launching.variants import Pointer, variant_of
 
-Runner = Callable[[Sequence[int], int], int]  # of addresses and a stream
-Ready = Callable[[Launch, Any, int], None]
-"""Of a launch whose variant was found, its native.Kernel, and a bit for each pointer that it takes as off a vector's bounds."""
+Runner = Callable[[Sequence[int], int], int]  # of addresses and a stream; returns 0
+EnterVariant = Callable[[Launch, Any, int], None]
+"""Enters a compiled variant into the machine code's block: of a launch, its native.Kernel, and a bit for each misaligned pointer."""
 
 
-def queue(launch: Launch, ready: Ready | None, addresses: Sequence[int], stream: int) -> None:
-    """Start one launch on the current device; its variant is compiled where there is none yet."""
+def queue(launch: Launch, enter: EnterVariant | None, addresses: Sequence[int], stream: int) -> None:  # fmt: skip
+    """Start one launch on the current device; its variant is compiled if it is missing."""
     spec = launch.spec
     slots = spec.slots
     pointers = [0 if slot is None else addresses[slot.place] + slot.shift for slot in slots]
@@ -37,15 +36,15 @@ def queue(launch: Launch, ready: Ready | None, addresses: Sequence[int], stream:
         for slot, pointer in zip(slots, pointers, strict=True)
     ]
     variant = variant_of(launch, misaligned)
-    if ready is not None and variant.native is not None:
+    if enter is not None and variant.native is not None:
         passed = [off for off, slot in zip(misaligned, slots, strict=True) if slot is not None]
-        ready(launch, variant.native, sum(off << place for place, off in enumerate(passed)))
+        enter(launch, variant.native, sum(off << place for place, off in enumerate(passed)))
     variant.start(launch.grid, stream, *pointers, *launch.numbers)
 
 
 @functools.cache
 def _interprets() -> bool:
-    """Whether this process's kernels are interpreted, as was decided when they were made."""
+    """Whether Triton interprets kernels in this process, which it decides when they are defined."""
     return bool(triton.knobs.runtime.interpret)
 
 
@@ -56,7 +55,7 @@ def _interpret(launch: Launch, pointers: Sequence[int]) -> None:
         for slot, pointer in zip(spec.slots, pointers, strict=True)
     ]
     overlapped = () if spec.overlapped is None else (False,)
-    # What programs of a cluster would wait for is there the next time; those of row formulas wait for up to three reductions.
+    # The interpreter runs programs one after the other. What a program of a cluster would wait for is in memory the next time; row formulas wait up to three times.
     for _ in range(1 if spec.cluster == 1 else 4):
         spec.kernel[(launch.grid,)](
             *tensors, *launch.numbers, *overlapped, *spec.constexprs, *launch.constexprs
@@ -64,28 +63,28 @@ def _interpret(launch: Launch, pointers: Sequence[int]) -> None:
 
 
 def queue_all(
-    steps: Iterable[tuple[Launch, Ready | None]], addresses: Sequence[int], stream: int, scratch_bytes: int = 0, places: Sequence[int] = (0,)
+    steps: Iterable[tuple[Launch, EnterVariant | None]], addresses: Sequence[int], stream: int, scratch_bytes: int = 0, scratch_offsets: Sequence[int] = (0,)
 ) -> int:  # fmt: skip
-    """All launches, in order; scratch memory has pointers at these places behind those to operands."""
+    """Queue all launches in order. Behind the operands' addresses they find those of the scratch memory, one at each of its offsets."""
     with scratch.lent(scratch_bytes, stream) as memory:
-        addresses = (*addresses, *[memory + at for at in places])
-        for launch, ready in steps:
-            queue(launch, ready, addresses, stream)
+        addresses = (*addresses, *[memory + offset for offset in scratch_offsets])
+        for launch, enter in steps:
+            queue(launch, enter, addresses, stream)
     return 0
 
 
 # All launches of a plan.
 
 LaunchesAt = Callable[[Mapping[int, int]], Sequence[Launch]]
-"""Of how many bytes operands are off a vector's bounds, by their places, where that matters."""
+"""The launches for misaligned operands: of by how many bytes each is misaligned, by its index."""
 
 
 def runner_of(
     launches: Sequence[Launch], scratch_bytes: int = 0, launches_at: LaunchesAt | None = None
 ) -> Runner:
-    """What queues the launches, in order, on a stream of the device where the output lies; a builtin once their kernels are compiled, if they can be.
+    """The runner that queues the launches in order, a builtin if there can be one.
 
-    They are those for aligned addresses, where `launches_at` says what takes their place elsewhere; without it, these decide a kernel's variant alone.
+    With `launches_at`, these launches serve aligned addresses, and it has those that serve misaligned ones; without it, they serve all.
     """
     return on_each_device(lambda: _runner(launches, scratch_bytes, launches_at))
 
@@ -93,7 +92,7 @@ def runner_of(
 def _runner(
     launches: Sequence[Launch], scratch_bytes: int, launches_at: LaunchesAt | None
 ) -> Runner:
-    """The same on the current device."""
+    """`runner_of` for the current device."""
     block = _block_of(launches, scratch_bytes, launches_at is not None)
     steps = [
         (launch, block and functools.partial(block.fill, step))
@@ -117,24 +116,25 @@ def _runner(
     return run if block is None else block.function(run)
 
 
-def _block_of(launches: Sequence[Launch], scratch_bytes: int, at_bounds: bool) -> Any:
-    """The block of a builtin; None where there can be none. `at_bounds`: it serves aligned addresses alone, even where they decide no variant."""
+def _block_of(launches: Sequence[Launch], scratch_bytes: int, aligned_only: bool) -> Any:
+    """The block of the launches' builtin; None where there can be none. `aligned_only`: it does not serve misaligned addresses, even if they change no variant."""
     if not can_be_emitted():
         return None
     from openaclnn.engines.gpu.launching.code import BoundBlock, NoRoomError
 
-    several = [
-        ([slot and slot._replace(wide=slot.wide and (launch.aligned or at_bounds)) for slot in launch.spec.slots], len(launch.numbers))
+    parameters = [
+        ([slot and slot._replace(wide=slot.wide and (launch.aligned or aligned_only)) for slot in launch.spec.slots], len(launch.numbers))
         for launch in launches
     ]  # fmt: skip
     try:
-        return BoundBlock(several, (scratch_bytes, *scratch.functions()) if scratch_bytes else None)
+        memory = (scratch_bytes, *scratch.functions()) if scratch_bytes else None
+        return BoundBlock(parameters, memory)
     except NoRoomError:
         return None
 
 
 def can_be_emitted() -> bool:
-    """Whether machine code can call the driver."""
+    """Whether machine code can launch: kernels are compiled, and it can call the driver."""
     return not triton.knobs.runtime.interpret and native.driver() is not None
 
 
@@ -143,7 +143,7 @@ def can_be_emitted() -> bool:
 
 @functools.cache
 def device_library() -> Any:
-    """The CUDA driver where there are several devices to tell apart; None where there is one."""
+    """The CUDA driver if there are several devices; None if there is one."""
     library = ctypes.CDLL("libcuda.so.1")
     count = ctypes.c_int()
     failed = library.cuInit(0) or library.cuDeviceGetCount(ctypes.byref(count))
@@ -166,7 +166,7 @@ def _device_of(library: Any, address: int) -> int:
 
 
 def on_each_device(make: Callable[[], Callable[..., int]]) -> Callable[..., int]:
-    """The runner that `make` makes for the current device: of several, for each on which an output lies."""
+    """The runner that `make` makes for the current device. Where there are several, one that switches to the output's device and has a runner for each."""
     library = None if triton.knobs.runtime.interpret else device_library()
     if library is None:
         return make()

@@ -13,7 +13,7 @@ from openaclnn.engines.steps import host_memory
 
 @functools.cache
 def functions() -> tuple[Any, Any]:
-    """Allocation on the current device and stream-ordered release, without torch's checks if it can be."""
+    """Functions that allocate on the current device and release in stream order, without torch's checks if possible."""
     import torch
 
     torch.cuda.init()  # type: ignore[no-untyped-call, unused-ignore]
@@ -22,7 +22,7 @@ def functions() -> tuple[Any, Any]:
 
 @contextmanager
 def lent(size: int, stream: int) -> Iterator[int]:
-    """Memory on the current device while work on a stream is queued; 0 where none is needed."""
+    """The address of memory on the current device while work on a stream is queued; 0 for no bytes."""
     import triton
 
     if not size:

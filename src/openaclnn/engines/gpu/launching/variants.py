@@ -1,9 +1,9 @@
-"""Compiled variants of kernels: one for each set of constexprs, types and alignments, found when it first comes up.
+"""Compiled variants of kernels: one for each set of constexprs, types and alignments, compiled at the first launch that needs it.
 
 Triton's own call path binds, specialises and looks up a kernel on every call: 16-22 us on the H200's
-host. A launch has everything but the addresses, so the compiled kernel is found once and called with
-bare integers, by Triton's launcher the first time and by machine code from then on (`code.py`). Numbers are no part of a variant but for
-their types, so that launches of other sizes find it again.
+host. A launch has everything but the addresses, so the compiled kernel is looked up once and called with
+bare integers, by Triton's launcher the first time and by machine code from then on (`code.py`). Of numbers only the types are part of a
+variant, so launches of other sizes use the same one.
 """
 
 from __future__ import annotations
@@ -51,28 +51,28 @@ class Pointer:
 
 
 def _is_hopper() -> bool:
-    """Whether the current device is one, or a later one."""
+    """Whether the current device is of the Hopper generation or a later one."""
     from triton.runtime import driver
 
     return int(driver.active.get_current_target().arch) >= 90
 
 
-def _overlapping() -> bool:
-    """Whether a kernel may start on the current device while the one before it ends."""
+def _can_overlap() -> bool:
+    """Whether a kernel may start on the current device while the one before it ends (programmatic dependent launch)."""
     from triton.language.extra import cuda
 
     return hasattr(cuda, "gdc_wait") and _is_hopper()
 
 
 def has_clusters() -> bool:
-    """Whether programs may wait for each other on the current device."""
+    """Whether the current device has thread block clusters, whose programs may wait for each other."""
     import triton
 
     return bool(triton.knobs.runtime.interpret) or (native.driver() is not None and _is_hopper())
 
 
 def limits() -> tuple[int, int]:
-    """How many multiprocessors the current device has, and how many bytes of shared memory a program may have there."""
+    """The current device's number of multiprocessors, and the bytes of shared memory that a program may have there."""
     import triton
     from triton.runtime import driver
 
@@ -82,16 +82,16 @@ def limits() -> tuple[int, int]:
     return properties["multiprocessor_count"], properties["max_shared_mem"]
 
 
-def kinds_of(numbers: Sequence[int | float]) -> tuple[bool, ...]:
-    """Which numbers are more than 32 bits: Triton gives those another type."""
+def are_64_bit(numbers: Sequence[int | float]) -> tuple[bool, ...]:
+    """Which numbers are integers beyond 32 bits: to Triton they have another type."""
     return tuple(
         [type(number) is int and not -INT32_LIMIT <= number < INT32_LIMIT for number in numbers]
     )
 
 
 def _unspecialised(number: int | float) -> int | float:
-    """A number of the same type that Triton assumes nothing of. Of 1 it would make a constant and of multiples of 16 an alignment, and the
-    variant serves launches with other numbers."""
+    """A number of the same type that Triton does not specialise on: 1 would become a constant, and a multiple of 16 an alignment, but the
+    variant must serve launches with other numbers."""
     if type(number) is not int:
         return number
     return 7 if -INT32_LIMIT <= number < INT32_LIMIT else (1 << 40) + 7
@@ -101,19 +101,19 @@ class Variant(NamedTuple):
     """A compiled kernel on a device."""
 
     start: Callable[..., None]  # of the grid, a stream, and the kernel's pointers and numbers
-    native: native.Kernel | None  # None where the driver cannot be called straight
-    binary: Any  # when this goes, so does the loaded code; it keeps the kernel, too
+    native: native.Kernel | None  # None if only Triton's launcher can launch it
+    binary: Any  # keeps the loaded code and the kernel
 
 
-_known: dict[tuple[Any, ...], Variant] = {}
+_variants: dict[tuple[Any, ...], Variant] = {}
 
 
 def variant_of(launch: Launch, misaligned: Sequence[bool]) -> Variant:
-    """For the current device, and pointers of which these are off a vector's bounds."""
+    """The variant of a launch for the current device, and for pointers of which these are misaligned."""
     from triton.runtime import driver
 
     spec = launch.spec
-    # Only wide slots are taken as aligned: the others have nothing of it, but would have variants.
+    # Only pointers that vectors are read from or written to count as aligned: others gain nothing by it, but would double the variants.
     types = tuple(
         [
             slot and (slot.dtype, slot.wide and launch.aligned and not off)
@@ -122,25 +122,25 @@ def variant_of(launch: Launch, misaligned: Sequence[bool]) -> Variant:
     )
     _, _, *options = spec
     key = (
-        id(spec.kernel), types, kinds_of(launch.numbers), *options, launch.constexprs, launch.warps,
+        id(spec.kernel), types, are_64_bit(launch.numbers), *options, launch.constexprs, launch.warps,
         driver.active.get_current_device(),
     )  # fmt: skip
-    variant = _known.get(key)
+    variant = _variants.get(key)
     if variant is None:
-        variant = _known[key] = _compiled(launch, types)
+        variant = _variants[key] = _compiled(launch, types)
     return variant
 
 
 def _compiled(launch: Launch, types: Sequence[tuple[str, bool] | None]) -> Variant:
     spec = launch.spec
-    marks = [slot_type and Pointer(0 if slot_type[1] else 1, slot_type[0]) for slot_type in types]
+    pointers = [slot_type and Pointer(0 if slot_type[1] else 1, slot_type[0]) for slot_type in types]  # fmt: skip
     constexprs, options = (*spec.constexprs, *launch.constexprs), {}
     if spec.overlapped is not None:
-        overlapped = spec.overlapped and _overlapping()
+        overlapped = spec.overlapped and _can_overlap()
         constexprs = (overlapped, *constexprs)
         options = {"launch_pdl": True} if spec.follows and overlapped else {}
     binary = spec.kernel.warmup(
-        *marks,
+        *pointers,
         *map(_unspecialised, launch.numbers),
         *constexprs,
         grid=(launch.grid,),
@@ -150,22 +150,22 @@ def _compiled(launch: Launch, types: Sequence[tuple[str, bool] | None]) -> Varia
         **options,
     )
     run = binary.run  # a property that loads the binary onto the current device
-    pointers, kernel = len(types) - types.count(None), None
+    pointer_count, kernel = len(types) - types.count(None), None
     if native.driver() is not None:
-        kernel = native.Kernel.of(binary, pointers, len(launch.numbers), spec.cluster)
+        kernel = native.Kernel.of(binary, pointer_count, len(launch.numbers), spec.cluster)
     if spec.cluster > 1:
-        return Variant(_start_together(launch, kernel, types), kernel, binary)
+        return Variant(_start_clusters(launch, kernel, types), kernel, binary)
 
     def start(grid: int, stream: int, *arguments: Any) -> None:
         # The three Nones: launch metadata and the profiler's enter and exit hooks.
-        known = binary.function, binary.packed_metadata, None, None, None
-        run(grid, 1, 1, stream, *known, *arguments, *constexprs)
+        fixed = binary.function, binary.packed_metadata, None, None, None
+        run(grid, 1, 1, stream, *fixed, *arguments, *constexprs)
 
     return Variant(start, kernel, binary)
 
 
-def _start_together(launch: Launch, kernel: native.Kernel | None, types: Sequence[Any]) -> Callable[..., None]:  # fmt: skip
-    """By the driver alone: Triton's launcher knows no clusters of programs that are each a program of their own."""
+def _start_clusters(launch: Launch, kernel: native.Kernel | None, types: Sequence[Any]) -> Callable[..., None]:  # fmt: skip
+    """What starts a kernel whose programs form clusters, through the driver: Triton's launcher supports only clusters that are one program together."""
     from openaclnn.engines.gpu.launching.code import BoundBlock
 
     if kernel is None:
