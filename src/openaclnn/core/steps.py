@@ -182,7 +182,7 @@ targets of other ranks; and columns in the targets' dtype, 0 for those. A target
 RESTORED_TARGETS = "restored_targets"
 """A kernel from the second (or truth values in its place) and third of these outputs to the first."""
 
-CHUNK = 1 << 27  # elements of logits or gradients in scratch memory; rows of more are chunked
+CHUNK = 1 << 27  # elements of intermediate rows in scratch memory; rows of more are chunked
 LINE = 64  # bytes
 
 
