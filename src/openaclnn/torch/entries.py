@@ -45,15 +45,12 @@ MOST_CHECKED = 1 << 14
 """Of more losses than these Python asks PyTorch's sum whether they are finite, which is quicker."""
 
 
-def stable_kernel(block: str, schema: Signature, checked: bool, shares: bool) -> int:
-    """The address of the kernel whose block has this name; `checked`: a loss on the CPU that is not finite is PyTorch's, `shares`: and one of a target below 0 or
-    above 1."""
+def stable_kernel(block: str, schema: Signature) -> int:
+    """The address of the kernel whose block has this name."""
 
     def emit(code: Code, arguments: Sequence[Value]) -> None:
         let_exceptions_pass(code)
-        _Kernel(
-            code, external_block(code, block), schema, code.slots(arguments[0]), checked, shares
-        ).write()
+        _Kernel(code, external_block(code, block), schema, code.slots(arguments[0])).write()
 
     return compiled(f"{block}.{schema.kinds}", emit, signature(None, "i64", "i64", "i64"))
 
@@ -63,9 +60,8 @@ class _Kernel:
     that word, or 0; an integer, or a float's bits. Handles are the kernel's.
     """
 
-    def __init__(self, code: Code, block: Array, schema: Signature, stack: Array, checked: bool, shares: bool) -> None:  # fmt: skip
+    def __init__(self, code: Code, block: Array, schema: Signature, stack: Array) -> None:
         self.code, self.block, self.schema, self.stack = code, block, schema, stack
-        self.checked, self.shares = checked, shares
         self.results = code.frame("i64", at.MAX_RESULTS)
 
     def write(self) -> None:
@@ -77,11 +73,11 @@ class _Kernel:
             words = self.words()
             self.expect_no_other_dtype()
             alone = self.each_for_itself() if self.schema.results > 1 else None
-            if self.checked:
+            if self.schema.checked:
                 self.expect_few_losses()
             self.guard.expect(block.call(at.CORE, "i64", block, words, self.results) == 0)
             with guarded(code) as self.guard:
-                if self.checked:
+                if self.schema.checked:
                     self.check_losses()
                 if alone is not None:
                     with code.when(alone):
@@ -189,7 +185,7 @@ class _Kernel:
     def expect_few_losses(self) -> None:
         tensor, reduction = self.tensor(0), self.arguments[self.schema.kinds.index(REDUCTION)]
         few = self.elements(tensor) <= MOST_CHECKED
-        if self.shares:
+        if self.schema.of_shares:
             self.guard.expect(few)
             self.expect_rows(self.tensor(1))
         else:
@@ -226,7 +222,7 @@ class _Kernel:
                     with code.loop(0, many) as index:
                         bits = code.load(first + index * size, word).to("i64") & exponent
                         strange.set(strange.get() | (bits == exponent))
-                    if self.shares:
+                    if self.schema.of_shares:
                         sign, begin = 1 << (8 * size - 1), target.ask(at.GET_DATA)
                         with code.loop(0, self.elements(target)) as index:
                             bits = code.load(begin + index * size, word).to("i64") & (2 * sign - 1)

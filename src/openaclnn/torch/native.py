@@ -143,7 +143,7 @@ _FALLBACKS = "openaclnn_fallback"  # the namespace of operators in PyTorch's dis
 
 
 def native_for(
-    name: str, device: str, cache: CallCache | None, signature: Signature, original: Any, checked: bool, shares: bool
+    name: str, device: str, cache: CallCache | None, signature: Signature, original: Any
 ) -> Native | None:  # fmt: skip
     """None where a kernel in Python has to do."""
     stable = stable_interface()
@@ -151,7 +151,7 @@ def native_for(
         return None
     if stream_function(device) is None:
         return None
-    return Native(stable, name, device, cache, signature, original, checked, shares)
+    return Native(stable, name, device, cache, signature, original)
 
 
 class _Raised(threading.local):
@@ -169,7 +169,7 @@ class Native:
     """The machine code of one of PyTorch's operators on a device. It enters the dispatcher and leaves it; its block stays."""
 
     def __init__(
-        self, stable: StableInterface, name: str, device: str, cache: CallCache, signature: Signature, original: Any, checked: bool, shares: bool
+        self, stable: StableInterface, name: str, device: str, cache: CallCache, signature: Signature, original: Any
     ) -> None:  # fmt: skip
         from openaclnn.engines.machine.builtins import name_block
         from openaclnn.repeat.code.native import Arguments, native_fast_path
@@ -196,7 +196,7 @@ class Native:
         self._define_fallback()
         block_name = f"openaclnn_block_{name}_{device}"
         name_block(block_name, ctypes.addressof(block))
-        self._kernel = stable_kernel(block_name, signature, checked, shares)
+        self._kernel = stable_kernel(block_name, signature)
 
     def _write_functions(self) -> None:
         block = self._block

@@ -42,6 +42,7 @@ from openaclnn.torch.native import Native, as_raised, native_for
 from openaclnn.torch.private import forget_dispatch, keys_of, leave, schema_of
 from openaclnn.torch.signatures import (
     AXIS,
+    CHECKED,
     DTYPE,
     FLOAT,
     MOST_CLASSES,
@@ -216,9 +217,9 @@ class Override:
             result = run(arguments[0], *taken)
             return result if result is NotImplemented else arguments[0]
         results = run(*taken)
-        if self.name in CHECKED and results is not NotImplemented and not _are_finite(results):
+        if self.signature.checked and results is not NotImplemented and not _are_finite(results):
             raise DeclinedError("a loss that is not finite")
-        if self.name in OF_SHARES and results is not NotImplemented and not _are_shares(arguments[1]):  # fmt: skip
+        if self.signature.of_shares and results is not NotImplemented and not _are_shares(arguments[1]):  # fmt: skip
             raise DeclinedError("targets below 0 or above 1")
         if results is not NotImplemented and WEIGHT in kinds and self.signature.results > 1:
             _clear_total(results, *arguments)
@@ -314,15 +315,6 @@ def _softmax_is_slower(x: Any, axis: int) -> bool:
     """On a GPU, along another axis than the last, or of many classes."""
     inside = axis not in (-1, x.dim() - 1)
     return x.is_cuda and (inside or (x.dim() > 0 and x.size(axis) > MOST_CLASSES))
-
-
-CHECKED = frozenset(("binary_cross_entropy", "binary_cross_entropy_with_logits"))
-"""Those whose result is looked at, on CPUs alone: where it is not finite PyTorch computes it again, and refuses what is no probability, or has other
-infinities of targets that are none."""
-
-
-OF_SHARES = frozenset(("binary_cross_entropy",))
-"""Those of them whose targets are looked at too, which PyTorch refuses below 0 and above 1."""
 
 
 def _are_finite(losses: Any) -> bool:
@@ -548,7 +540,7 @@ def _original(name: str, device: str) -> Any:
 @functools.cache
 def _native(name: str, device: str) -> Native | None:
     override, original = OVERRIDES[name], _original(name, device)
-    return native_for(name, device, override.kernel.cache, override.signature, original, name in CHECKED, name in OF_SHARES)  # fmt: skip
+    return native_for(name, device, override.kernel.cache, override.signature, original)
 
 
 def _attempt(name: str) -> Callable[..., Any]:

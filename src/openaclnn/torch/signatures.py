@@ -18,6 +18,13 @@ MOST_CLASSES = 1 << 15
 """Of more classes PyTorch's softmax is faster on a GPU."""
 
 
+CHECKED = frozenset(("binary_cross_entropy", "binary_cross_entropy_with_logits"))
+"""Those whose result is looked at, on CPUs alone: where it is not finite PyTorch computes it again, and refuses what is no probability, or has other
+infinities of targets that are none."""
+OF_SHARES = frozenset(("binary_cross_entropy",))
+"""Those of them whose targets are looked at too, which PyTorch refuses below 0 and above 1."""
+
+
 class Signature(NamedTuple):
     """The arguments of an operator of PyTorch's, and what the fast path takes of them."""
 
@@ -25,6 +32,8 @@ class Signature(NamedTuple):
     order: tuple[int, ...]  # those that the fast path takes, arrays first
     arrays: int  # how many of these are arrays
     results: int  # 0: it writes over its first argument, and returns that
+    checked: bool
+    of_shares: bool
 
     @property
     def words(self) -> tuple[int, int, int]:
@@ -67,4 +76,5 @@ def signature_of(kernel: Any, overload: Any, in_place: bool) -> Signature:
         raise TypeError(f"{kernel.operator.name}: aten: expected other arguments than those of {schema}")  # fmt: skip
     order = *arrays, *[places[name] for name in options]
     results = 0 if in_place else len(schema.returns)
-    return Signature(kinds, order, len(arrays), results)
+    name = overload.overloadpacket.__name__
+    return Signature(kinds, order, len(arrays), results, name in CHECKED, name in OF_SHARES)
