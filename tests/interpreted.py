@@ -23,6 +23,7 @@ import openaclnn
 from openaclnn.engines import dispatch, gpu
 
 _convert = interpreter._convert_float
+_multiply_and_add = interpreter.InterpreterBuilder.create_fma
 _numpy_dtype = functools.cache(interpreter._get_np_dtype)
 _patch_language = interpreter._patch_lang
 _patch_tensor = interpreter._patch_lang_tensor
@@ -48,6 +49,13 @@ def _logarithm(builder: Any, argument: Any) -> Any:
     return builder.unary_op(
         argument, lambda array: np.log(array.astype(np.float64)).astype(array.dtype)
     )
+
+
+def _fused(builder: Any, x: Any, y: Any, z: Any) -> Any:
+    """Triton 3.6 rounds the product, too."""
+    if z.data.dtype != np.float32:
+        return _multiply_and_add(builder, x, y, z)
+    return builder.ternary_op(x, y, z, lambda a, b, c: (a.astype(float) * b + c).astype(np.float32))
 
 
 def _stored(kind: Any) -> Any:
@@ -164,6 +172,8 @@ interpreter._patch_attr = _attached
 interpreter.TensorHandle.__post_init__ = lambda self: None  # which would check each value's size
 interpreter._convert_float = _rounded
 interpreter.InterpreterBuilder.create_log = _logarithm
+if not hasattr(interpreter._interpreter, "fma_fp32"):
+    interpreter.InterpreterBuilder.create_fma = _fused
 interpreter._patch_lang_tensor = _indexed
 interpreter._patch_lang = _patched
 interpreter._get_np_dtype = _stored
