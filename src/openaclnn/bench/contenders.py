@@ -1,8 +1,7 @@
 """Who computes a problem: our engines by each way to call them, PyTorch's ways, and a copy of the same bytes; and whether that is right.
 
-No speed without right results: every contender is checked before anything is timed. Small problems are checked against the float64
-oracle. Of large ones a smaller sibling is (the same variant, dtype, layout and engine), and at full size contenders must agree with
-PyTorch, or, where torch is missing, with the first engine of ours that passed. Ours is not timed if it fails; PyTorch's is, and marked.
+No speed without right results: every contender is checked before anything is timed, against float64: the oracle, and of large problems,
+for which that takes long, PyTorch's operators on float64 where it is there. Ours is not timed if it fails; PyTorch's is, and marked.
 """
 
 from __future__ import annotations
@@ -19,20 +18,19 @@ import ml_dtypes
 import numpy as np
 
 import openaclnn
-from openaclnn.bench.problems import Problem, build, to_torch
-from openaclnn.bench.regimes import shrink
+from openaclnn.bench.problems import Problem, is_array, to_torch
 from openaclnn.bench.timing import COPY, Call, Contender
 from openaclnn.core.dtypes import FLOAT, FLOATS, DType
 from openaclnn.core.interface import Kind
+from openaclnn.core.interop import torch_dtype
 from openaclnn.core.status import AclnnError
 from openaclnn.engines.dispatch import choose_engine, use_engine
 
 COPY_GRAIN = 1 << 20  # bytes: below that, waking a thread of Python's costs more than it gains
 THREADED = "cpu"  # the engine that has threads
 ORACLE_LIMIT = 1 << 20  # elements that the float64 reference computes in about a tenth of a second
-_CHUNK = 1 << 20  # elements that stay in the caches while they are compared
+_CHUNK = 1 << 19  # elements that stay in the caches while they are compared
 ALLOCATING, INTO, TWO_PHASE = "", " out=", " two-phase"  # ways to call, as contenders' names end
-Factory = Callable[[Problem], list[Contender]]
 Results = tuple[Any, ...]  # an operator's outputs
 Checked = tuple[list[Contender], dict[str, str]]
 """Contenders, of which some cannot be had, and what is wrong with others, by name."""
@@ -208,48 +206,31 @@ def checked(contenders: Iterable[Contender], check: Callable[[Contender], str]) 
     return kept, faults
 
 
-def find_faults(
-    problem: Problem, contenders: list[Contender], factory: Factory, torch: Any
-) -> Checked:
-    """What is wrong with each contender's result; `factory` makes contenders for the smaller sibling."""
-    if math.prod(problem.shape) <= ORACLE_LIMIT:
-        expected = expected_of(problem)
-        return checked(contenders, lambda each: fault_of(problem, each, expected, torch))
-    shape = shrink(problem.operator.workloads.PATTERN, problem.shape, ORACLE_LIMIT)
-    about = problem.operator, problem.variant, problem.dtype, shape, problem.layout, problem.device
-    small = build(*about)
-    assert small is not None, "the layout was accepted at full size"
-    _, faults = find_faults(small, factory(small), factory, torch)
-    first, expected, last, fault = "", (), (), ""
-
-    def agrees(each: Contender) -> str:
-        """With the first that was right before."""
-        nonlocal first, expected, last, fault
-        if each.name in faults or each.name == COPY:
-            return faults.get(each.name, "")
-        got = _results(problem, each)
-        if not first:
-            first, expected = each.name, _keep(got)
-            last = expected
-        elif not _alike(got, last, torch):  # ways of one engine mostly are
-            fault = _first_fault(got, expected, problem.dtype, torch, slack=4)
-            last = _keep(got)
-        return fault and f"{fault} of {first}"
-
-    theirs_first = sorted(contenders, key=lambda each: each.ours)
-    kept, faults = checked(theirs_first, agrees)
-    return sorted(kept, key=lambda each: [c.name for c in contenders].index(each.name)), faults
+def find_faults(problem: Problem, contenders: Iterable[Contender], torch: Any) -> Checked:
+    """What is wrong with each contender's result."""
+    expected = expected_of(problem, torch)
+    return checked(contenders, lambda each: fault_of(problem, each, expected, torch))
 
 
-def expected_of(problem: Problem) -> Results:
-    """The oracle's results as the problem's dtype has them."""
-    with np.errstate(over="ignore"):
-        dtype = problem.dtype.numpy
-        return tuple([each if each is None else each.astype(dtype) for each in problem.oracle()])
+def expected_of(problem: Problem, torch: Any = None) -> Results:
+    """The results of float64 as the problem's dtype has them."""
+    if torch is None or math.prod(problem.shape) <= ORACLE_LIMIT:
+        with np.errstate(over="ignore"):
+            dtype = problem.dtype.numpy
+            return tuple(
+                [each if each is None else each.astype(dtype) for each in problem.oracle()]
+            )
+    wide = {
+        name: value.double() if is_array(value) and value.is_floating_point() else value
+        for name, value in problem.in_torch.arguments.items()
+    }
+    results = problem.operator.workloads.torch_peers(torch, wide, None)["torch"]()
+    kind = torch_dtype(problem.dtype)
+    return tuple([each.to(kind) for each in problem.outputs_of(results)])
 
 
 def fault_of(problem: Problem, contender: Contender, expected: Results, torch: Any) -> str:
-    """What is wrong with a contender's result beside the float64 oracle's; "" if nothing is, or if it computes none."""
+    """What is wrong with a contender's result beside those of float64; "" if nothing is, or if it computes none."""
     if contender.name == COPY:
         return ""
     return fault_among(_results(problem, contender), contender, expected, problem.dtype, torch)
@@ -258,18 +239,13 @@ def fault_of(problem: Problem, contender: Contender, expected: Results, torch: A
 def fault_among(
     results: Results, contender: Contender, expected: Results, dtype: DType, torch: Any
 ) -> str:
-    """What is wrong with the results of a contender beside those in float64."""
+    """The same of results that are there: how the first that differs does."""
     # PyTorch rounds between the steps of a composite; its own error is no fault of the comparison.
-    fault = _first_fault(results, expected, dtype, torch, slack=1.0 if contender.ours else 4.0)
-    return fault and f"{fault} of the float64 oracle"
-
-
-def _first_fault(got: Results, expected: Results, dtype: DType, torch: Any, slack: float) -> str:
-    """How the first output that differs does; those that are not expected are nobody's business."""
-    for place, wanted in enumerate(expected):  # PyTorch has no more outputs than are expected
-        fault = "" if wanted is None else disagreement(got[place], wanted, dtype, torch, slack)
+    slack = 1.0 if contender.ours else 4.0
+    for got, wanted in zip(results, expected, strict=False):  # who has fewer outputs has the first
+        fault = "" if wanted is None else disagreement(got, wanted, dtype, torch, slack)
         if fault:
-            return fault
+            return f"{fault} of float64"
     return ""
 
 
@@ -280,21 +256,6 @@ def _results(problem: Problem, contender: Contender) -> Results:
     with contender.inside():
         result = contender.call()
     return problem.outputs_of(problem.out if contender.writes_out else result)
-
-
-def _alike(results: Results, others: Results, torch: Any) -> bool:
-    """Whether all numbers are the same; NaN never is."""
-    pairs = zip(results, others, strict=True)
-    if torch is None:
-        return all(np.array_equal(left, right) for left, right in pairs)
-    return all(torch.equal(to_torch(torch, left), to_torch(torch, right)) for left, right in pairs)
-
-
-def _keep(results: Results) -> Results:
-    """Copies that later contenders cannot overwrite."""
-    return tuple(
-        [each.copy() if isinstance(each, np.ndarray) else each.clone() for each in results]
-    )
 
 
 def disagreement(got: Any, expected: Any, dtype: DType, torch: Any, slack: float = 1.0) -> str:
@@ -311,9 +272,10 @@ def disagreement(got: Any, expected: Any, dtype: DType, torch: Any, slack: float
         beside = other if torch is None else other.to(mine.device)
         with np.errstate(invalid="ignore"):
             error, size = abs(mine - beside), abs(beside)
-        # What is infinite or NaN in both is right, and no measure of other values.
-        error[(mine == beside) | ((mine != mine) & (beside != beside))] = 0.0
-        size[(size == math.inf) | (size != size)] = 0.0
+        if not math.isfinite(float(error.sum() + size.sum())):
+            # What is infinite or NaN in both is right, and no measure of other values.
+            error[(mine == beside) | ((mine != mine) & (beside != beside))] = 0.0
+            size[(size == math.inf) | (size != size)] = 0.0
         worst = float(np.maximum(worst, float(error.max())))  # NaN stays
         largest = max(largest, float(size.max()))
         total, magnitude = total + float(error.sum()), magnitude + float(size.sum())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -211,15 +210,3 @@ STEPS: dict[str, dict[str, tuple[Regime, ...]]] = {
     },
 }
 """Of training steps, by device and the workloads' pattern; of linear layers tokens, features and words."""
-
-
-def shrink(pattern: str, shape: Shape, limit: int) -> Shape:
-    """A shape of the same kind with at most `limit` elements, if its axes but that of classes allow; odd lengths stay odd."""
-    small = list(shape)
-    axes = [axis for axis in range(len(small)) if axis != 1 or pattern == "elementwise"]
-    while math.prod(small) > limit:
-        widest = max(axes, key=lambda axis: small[axis])
-        if small[widest] == 1:
-            break
-        small[widest] = small[widest] // 2 | small[widest] & 1
-    return tuple(small)

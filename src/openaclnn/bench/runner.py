@@ -21,7 +21,6 @@ import openaclnn
 from openaclnn.bench.calls import call_cases
 from openaclnn.bench.contenders import build_contenders, find_faults, threaded
 from openaclnn.bench.problems import (
-    Problem,
     build,
     first_variant,
     load_torch,
@@ -138,17 +137,15 @@ def _run(
     assert problem is not None, "cases are of layouts that operators take"
     engines = bench.engines if bench.named or not regime.threaded else threaded(bench.engines)
 
-    def contenders_of(subject: Problem, compiled: bool = False) -> list[Contender]:
-        return factory(subject, engines, bench.torch, compiled=compiled)
-
-    contenders = contenders_of(problem, regime.compiled and not bench.quick)
-    contenders, faults = find_faults(problem, contenders, contenders_of, bench.torch)
+    contenders = factory(problem, engines, bench.torch, compiled=regime.compiled and not bench.quick)  # fmt: skip
+    contenders, faults = find_faults(problem, contenders, bench.torch)
     beside, elements = [], 1.0
     if regime.near:
         near = build(operator, case.variant, dtype, regime.near, "contiguous", bench.device)
         assert near is not None, "every operator takes such arguments"
         elements = problem.moved / near.moved
-        neighbours, at_round = find_faults(near, contenders_of(near), contenders_of, bench.torch)
+        neighbours = factory(near, engines, bench.torch)
+        neighbours, at_round = find_faults(near, neighbours, bench.torch)
         wrong = {each.name for each in neighbours if each.ours} & at_round.keys()
         faults |= {name: f"{at_round[name]}, at the round size" for name in wrong}
         # Ours into `out=` alone: two sizes of fresh results would take memory from each other.
