@@ -740,7 +740,7 @@ def test_a_gradient_without_memory_is_refused_in_pytorchs_words(
             loss = theirs.cross_entropy(logits, target, reduction="none").sum()
             with monkeypatch.context() as patched:
                 patched.setitem(kernel._scope, "_cache", road)
-                patched.setattr(kernel, "whole", none_left)
+                patched.setattr(kernel, "slow_call", none_left)
                 with pytest.raises(RuntimeError, match="can't allocate memory"):
                     loss.backward()
 

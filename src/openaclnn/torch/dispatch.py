@@ -1,9 +1,9 @@
-"""Which way a call of a function goes: straight to the kernels as a rule, by the fast path where one of its kind was made before, and by PyTorch's
-dispatcher where somebody records operations, transforms or casts them; to `parallel` where tensors are spread over devices; and who served it.
+"""Which code computes a call of a function of `openaclnn.torch.functional`, and counts of that. The fast path serves calls like earlier ones, a slow path
+calls our kernels otherwise. PyTorch's dispatcher is called where modes, transforms or compilers watch operations, and `parallel` for DTensors.
 
-Functions of PyTorch's signatures are written as their signature and their text under a decorator. Under `@computed_by` with an operator's name all
-follows from the signature and the operator's declaration: a parameter of the same name is the operator's, and one that either lacks has its default. What
-a function does not take is PyTorch's function's, and so is what is wrong.
+A function of PyTorch's signature is written as a stub, its signature and docstring, under a decorator. `@computed_by` with an operator's name makes the
+function from the stub and the operator's declaration: their parameters are matched by name, and one that either lacks takes its default. Arguments
+that our kernels do not support go to PyTorch's function, which also raises its own errors for wrong ones.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ from openaclnn.core.interface import REQUIRED, Kind
 from openaclnn.core.tensor import Tensor
 from openaclnn.repeat.slots import MAX_AXES
 from openaclnn.torch.gradients import Formula, attached
-from openaclnn.torch.kernels import KERNELS, PLAIN, disturbed
+from openaclnn.torch.kernels import KERNELS, PLAIN, intercepted
 from openaclnn.torch.private import any_autocast, base_of, forward_mode, transformed
 from openaclnn.torch.refusals import UnservedError, reduction_of, warn_of
 
-# What became of calls: how many were served by our kernels, and why the others were PyTorch's.
+# Counts of calls: how many our kernels computed, and why PyTorch computed the others.
 
 
-_MANY = 64  # reasons that are told apart
+_MOST_REASONS = 64  # that are counted one by one
 
 
 class Served(NamedTuple):
-    """How often a function or an operator was called, and by whom it was computed."""
+    """How often a function or an operator was called, and how often our kernels computed it."""
 
     calls: int
     ours: int
-    reasons: dict[str, int]  # why PyTorch's kernel was taken, and how often
+    reasons: dict[str, int]  # why PyTorch computed it, and how often
 
 
 class Count:
@@ -65,34 +65,34 @@ class Count:
         self.reasons: dict[str, int] = {}
 
     def serve(self) -> None:
-        """One by our kernels. What PyTorch compiles or exports is counted nowhere: its graphs run without us."""
+        """Count a call that our kernels computed. Calls while PyTorch compiles or exports are not counted: their graphs run without this code."""
         if not torch.compiler.is_compiling():
             self.ours += 1
 
     def decline(self, reason: object) -> None:
-        """One that is PyTorch's."""
+        """Count a call that PyTorch computed."""
         if torch.compiler.is_compiling():
             return
-        said = str(reason)
-        if len(self.reasons) >= _MANY and said not in self.reasons:
-            said = "others"
-        self.reasons[said] = self.reasons.get(said, 0) + 1
+        text = str(reason)
+        if len(self.reasons) >= _MOST_REASONS and text not in self.reasons:
+            text = "others"
+        self.reasons[text] = self.reasons.get(text, 0) + 1
 
-    def told(self, more: int = 0) -> Served:
-        """With so many more of ours that machine code has counted."""
+    def counts(self, more: int = 0) -> Served:
+        """The counts, with `more` calls that machine code has counted as ours."""
         ours = self.ours + more
         return Served(ours + sum(self.reasons.values()), ours, dict(self.reasons))
 
 
 FUNCTIONS: defaultdict[str, Count] = defaultdict(Count)
-"""Of the functions of `functional`, which modules call too."""
+"""The counts of the functions of `functional`, by name; modules call these, too."""
 
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def overridable(function: _Function) -> _Function:
-    """A function whose calls are handed to arguments that have a `__torch_function__`, as those of PyTorch's own are."""
+    """Makes a function pass its calls to arguments that have a `__torch_function__`, as PyTorch's functions do."""
 
     @functools.wraps(function)
     def called(*arguments: Any, **named: Any) -> Any:
@@ -109,52 +109,53 @@ FLOATS = frozenset((torch.float32, torch.float16, torch.bfloat16, torch.float64)
 _is_compiling, _grad_enabled = torch.compiler.is_compiling, torch.is_grad_enabled
 
 
-def may_be_short(tensor: Any) -> bool:
-    """Whether all that is left to ask is what the fast path asks itself: of the other arguments, whether they are plain tensors."""
+def may_take_fast_path(tensor: Any) -> bool:
+    """Whether the fast path may be tried. What else it needs, such as that the other arguments are plain tensors, it checks itself."""
     return type(tensor) in PLAIN and not (
         has_torch_function_unary(tensor) or transformed() or any_autocast() or forward_mode()
     )
 
 
-# Not in functions that PyTorch compiles: its compiler reads this attribute, and asks that instead.
-may_be_short._torchdynamo_inline = lambda tensor: False  # type: ignore[attr-defined]
+# In functions that PyTorch compiles the answer is no: its compiler reads this attribute, and calls that function instead.
+may_take_fast_path._torchdynamo_inline = lambda tensor: False  # type: ignore[attr-defined]
 
 
 def needs_dispatcher() -> bool:
-    return _is_compiling() or disturbed() or any_autocast()
+    """Whether a call must be an operator of PyTorch's dispatcher: a compiler, mode, transform, tracer or autocast is at work."""
+    return _is_compiling() or intercepted() or any_autocast()
 
 
 def is_cast_alone(tensor: Any) -> bool:
-    """Whether nothing is between caller and kernels but autocast on CUDA, which makes FLOAT of what losses take."""
+    """Whether autocast on CUDA, which converts the tensors of losses to float32, is all that is at work."""
     narrow = tensor.dtype in FLOATS and tensor.dtype is not torch.float64
     cast = tensor.is_cuda and torch.is_autocast_enabled("cuda") and narrow
-    return cast and not (_is_compiling() or disturbed())
+    return cast and not (_is_compiling() or intercepted())
 
 
 def autocast_dtype(tensor: Any) -> Any:
-    """What autocast makes of this where matrices are multiplied; None where it is not at work."""
+    """The dtype that autocast converts a tensor to for a matrix product; None where it does not."""
     device = tensor.device.type
     casts = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
     return torch.get_autocast_dtype(device) if casts and tensor.dtype is not torch.float64 else None
 
 
 def parallel_for(tensor: Any) -> Any:
-    """`openaclnn.torch.parallel` for a DTensor, whose losses and rules for operators are there; else None."""
+    """The module `openaclnn.torch.parallel` for a DTensor, else None. The module has losses of DTensors, and rules for our operators."""
     if type(tensor) in PLAIN:
         return None
-    spread = sys.modules.get("torch.distributed.tensor")  # which another thread may be importing
-    if not isinstance(tensor, getattr(spread, "DTensor", ())):
+    module = sys.modules.get("torch.distributed.tensor")  # another thread may be importing it
+    if not isinstance(tensor, getattr(module, "DTensor", ())):
         return None
     return importlib.import_module("openaclnn.torch.parallel")
 
 
 def is_tracked(tensor: Any) -> bool:
-    """Whether autograd wants to know of work on this."""
+    """Whether autograd records operations on a tensor."""
     return tensor.requires_grad and _grad_enabled()
 
 
-def of_a_leaf(tensor: Any) -> bool:
-    """Whether writing to a tensor that autograd tracks would write to a leaf: that, or a view of one."""
+def writes_to_leaf(tensor: Any) -> bool:
+    """Whether a tensor that autograd tracks is a leaf, or a view of one, which autograd does not let be written."""
     if tensor.is_leaf:
         return True
     base = base_of(tensor)
@@ -162,31 +163,31 @@ def of_a_leaf(tensor: Any) -> bool:
 
 
 def lies_apart(tensor: Any) -> bool:
-    """Whether every element has memory of its own, which says what the element is."""
+    """Whether every element has its own memory, and the memory holds the value: there is no pending negation."""
     return not tensor.is_neg() and guard.lies_apart(
         Tensor(tuple(tensor.shape), FLOAT, tensor.stride())
     )
 
 
 def is_memory(value: Any) -> bool:
-    """Whether this is a tensor of strides; PyTorch has words for what is none, and kernels for other layouts and for nested tensors."""
+    """Whether this is a strided tensor, and not nested."""
     strided = isinstance(value, torch.Tensor) and value.layout is torch.strided
     return strided and not value.is_nested
 
 
 def is_number(value: Any) -> bool:
-    """Whether this is a number of Python's, of 64 bits. PyTorch takes more, tensors of one element say, and refuses the rest."""
+    """Whether this is a float or a 64-bit integer of Python. PyTorch takes other numbers, such as tensors of one element."""
     return isinstance(value, float) or (isinstance(value, int) and is_int64(value))
 
 
 def is_index(value: Any) -> bool:
-    """Whether this is what PyTorch takes for a class: an integer of 64 bits, and no truth value."""
+    """Whether PyTorch takes this for a class index: a 64-bit integer that is no bool."""
     return type(value) is int and is_int64(value)
 
 
-def unfit(tensor: Any) -> str:
-    """Why the kernels have nothing for this dtype and device, where tensors may be shapes alone, or while derivatives are taken in forward mode;
-    "" where they have."""
+def why_unsupported(tensor: Any) -> str:
+    """Why our kernels do not support a tensor, by its layout, dtype and device, or because derivatives are taken in forward mode; "" if they do. Tensors
+    on `meta`, which have only shapes, are supported."""
     if not is_memory(tensor):
         return "a tensor without strides" if isinstance(tensor, torch.Tensor) else "no tensor"
     if tensor.dtype not in FLOATS:
@@ -197,18 +198,18 @@ def unfit(tensor: Any) -> str:
 
 
 def has_axis(tensor: Any, axis: int) -> bool:
-    """Operators do not look for one in empty tensors; PyTorch does."""
+    """Whether a tensor has an axis. Our operators do not check that for empty tensors; PyTorch does."""
     axes: int = max(tensor.dim(), 1)
     return -axes <= axis < axes
 
 
-def why_not(tensor: Any) -> str:
-    """Why a call on this is PyTorch's, in a few words."""
-    return unfit(tensor) or "arguments that our kernels do not take"
+def why_declined(tensor: Any) -> str:
+    """Why PyTorch computes a call on this tensor."""
+    return why_unsupported(tensor) or "arguments that our kernels do not take"
 
 
-def is_ours(tensor: Any) -> bool:
-    return not unfit(tensor)
+def is_supported(tensor: Any) -> bool:
+    return not why_unsupported(tensor)
 
 
 # Functions of PyTorch's signatures.
@@ -218,25 +219,26 @@ _LEGACY = ("size_average", "reduce")
 
 
 class SlowPath:
-    """What becomes of a function's calls that no fast path takes, given all arguments in their order.
+    """The slow path of a function: called with all arguments in order if the fast path does not take them.
 
-    `compute` returns the result, or in a few words why it is PyTorch's. `parallel` has a function of the same name for parameters that are `shared` with it.
+    `compute` returns the result, or a text that says why PyTorch has to compute it. For DTensors, the function of the same name in `parallel` takes the
+    parameters `shared`.
     """
 
-    def __init__(self, stated: Callable[..., Any], compute: Callable[..., Any], shared: Sequence[str] = ()) -> None:  # fmt: skip
-        self.function, self.compute, self.shared = stated, compute, shared
-        self.name = stated.__name__
-        self.parameters = tuple(inspect.signature(stated).parameters.values())
+    def __init__(self, stub: Callable[..., Any], compute: Callable[..., Any], shared: Sequence[str] = ()) -> None:  # fmt: skip
+        self.function, self.compute, self.shared = stub, compute, shared
+        self.name = stub.__name__
+        self.parameters = tuple(inspect.signature(stub).parameters.values())
         self.names = [p.name for p in self.parameters]
-        self.theirs: Callable[..., Any] = getattr(torch_functional, self.name)
+        self.torch_function: Callable[..., Any] = getattr(torch_functional, self.name)
         self.count = FUNCTIONS[self.name]
         self.legacy = [self.names.index(name) for name in _LEGACY if name in self.names]
         try:
-            self.known = inspect.signature(self.theirs).parameters.keys()
+            self.torch_parameters = inspect.signature(self.torch_function).parameters.keys()
         except ValueError:  # a function in C
-            self.known = dict.fromkeys(self.names).keys()
-        self.spare = [(n, p.default) for n, p in zip(self.names, self.parameters, strict=True) if n not in (*shared, "inplace", *_LEGACY)]  # fmt: skip
-        """Parameters that `shared` lacks, which have to have their defaults."""
+            self.torch_parameters = dict.fromkeys(self.names).keys()
+        self.torch_only = [(n, p.default) for n, p in zip(self.names, self.parameters, strict=True) if n not in (*shared, "inplace", *_LEGACY)]  # fmt: skip
+        """Parameters that `shared` lacks. Our kernels take calls that leave them at these defaults."""
 
     def __call__(self, *arguments: Any) -> Any:
         if has_torch_function_variadic(*arguments):
@@ -260,7 +262,7 @@ class SlowPath:
             result = str(error)
         if isinstance(result, str):
             self.count.decline(result)
-            return self.call(self.theirs, arguments, self.known)
+            return self.call(self.torch_function, arguments, self.torch_parameters)
         if reduction:
             warn_of(reduction)
         self.count.serve()
@@ -270,51 +272,51 @@ class SlowPath:
         return dict(zip(self.names, arguments, strict=True))
 
     def call(self, function: Callable[..., Any], arguments: Sequence[Any], known: Container[str]) -> Any:  # fmt: skip
-        """A function that has some of these parameters."""
+        """Call a function that has the parameters `known` among these."""
         both = zip(self.parameters, arguments, strict=True)
         every = [(p, value) for p, value in both if p.name in known]
         more = {p.name: value for p, value in every if p.kind is p.KEYWORD_ONLY}
         return function(*[value for p, value in every if p.name not in more], **more)
 
     def lacks(self, named: Mapping[str, Any]) -> str:
-        """What is asked for that `shared` lacks."""
-        asked = [name for name, default in self.spare if named[name] is not default]
+        """Which parameter that our kernels lack is not at its default, as a text; "" if none."""
+        asked = [name for name, default in self.torch_only if named[name] is not default]
         return f"{asked[0]} is given" if asked else ""
 
 
-def written(stated: _Function, slow: SlowPath, fast: str = "", scope: Mapping[str, Any] = MappingProxyType({})) -> _Function:  # fmt: skip
-    """A function of this signature: first the fast path's code, then the slow path."""
-    told, keyword = [], False
+def make_function(stub: _Function, slow: SlowPath, fast: str = "", scope: Mapping[str, Any] = MappingProxyType({})) -> _Function:  # fmt: skip
+    """A function of the stub's signature, whose code is first the fast path's, and then calls the slow path."""
+    declared, keyword = [], False
     for parameter in slow.parameters:
-        told += ["*"] * (parameter.kind is parameter.KEYWORD_ONLY and not keyword)
+        declared += ["*"] * (parameter.kind is parameter.KEYWORD_ONLY and not keyword)
         keyword = parameter.kind is parameter.KEYWORD_ONLY
         default = "" if parameter.default is parameter.empty else f"=_default_{parameter.name}"
-        told.append(f"{parameter.name}{default}")
-    known = {**scope, "_slow": slow} | {f"_default_{p.name}": p.default for p in slow.parameters}
+        declared.append(f"{parameter.name}{default}")
+    names = {**scope, "_slow": slow} | {f"_default_{p.name}": p.default for p in slow.parameters}
     exec(
-        f"def {slow.name}({', '.join(told)}):{fast}\n    return _slow({', '.join(slow.names)})",
-        known,
+        f"def {slow.name}({', '.join(declared)}):{fast}\n    return _slow({', '.join(slow.names)})",
+        names,
     )
-    slow.function = update_wrapper(known[slow.name], stated)
+    slow.function = update_wrapper(names[slow.name], stub)
     del slow.function.__wrapped__
     slow.function.slow_path = slow  # type: ignore[attr-defined]
-    slow.function.__annotations__ = get_type_hints(stated)
+    slow.function.__annotations__ = get_type_hints(stub)
     return slow.function  # type: ignore[return-value]
 
 
 def served_by(compute: Callable[..., Any]) -> Callable[[_Function], _Function]:
-    """Makes a function of a signature that has no fast path."""
-    return lambda stated: written(stated, SlowPath(stated, compute))
+    """Decorates a stub: makes its function, which has no fast path."""
+    return lambda stub: make_function(stub, SlowPath(stub, compute))
 
 
 @dataclass
 class computed_by:  # noqa: N801 - a decorator
-    """Makes a function of a signature.
+    """Decorates a stub: makes its function of the operator of this name.
 
-    `words` has what the operator takes for strings. With `cast`, PyTorch computes in another dtype under autocast, and does it itself.
-    `alike`: required tensors have one shape. A result that is not `sound` is left to PyTorch, which refuses what led to it. What `attach` makes of a
-    result and the operator's arguments autograd knows; by default it is made of the operator's gradient. Numbers that have to be `positive` are PyTorch's
-    where they are not. What autograd tracks is written over by the formula `in_place`, for `apply(tensor, arguments)`, and without one by PyTorch.
+    `words`: by parameter, the operator's values for strings. `cast`: under autocast PyTorch computes it, in another dtype. `alike`: required tensors must have
+    one shape. `sound`: PyTorch computes again, and raises its error, where this is false of a result. `attach`: makes the tensor with a derivative of a result
+    and the operator's arguments; by default, the operator's gradient does. `positive`: PyTorch computes calls where one of these numbers is not. `in_place`:
+    the formula that overwrites a tensor that autograd tracks, by `apply(tensor, arguments)`; without it, PyTorch does.
     """
 
     operator: str
@@ -327,18 +329,18 @@ class computed_by:  # noqa: N801 - a decorator
     positive: Sequence[str] = ()
     in_place: type[Formula] | None = None
 
-    def __call__(self, stated: _Function) -> _Function:
+    def __call__(self, stub: _Function) -> _Function:
         self.kernel, self.formula = KERNELS[self.operator], attached(self.operator)
-        parameters = inspect.signature(stated).parameters
+        parameters = inspect.signature(stub).parameters
         names = [*parameters]
         ours = dict(zip(self.kernel.names, self.kernel.parameters, strict=True))
         if "self" in ours or "x" in ours:  # PyTorch's functions call that one input
             ours = {"input" if n in ("self", "x") else n: p for n, p in ours.items()}
         missing = [n for n, p in ours.items() if n not in names and p.default is REQUIRED]
         if missing:
-            raise TypeError(f"{stated.__name__}: expected {', '.join(missing)} among its parameters, as aclnn's")  # fmt: skip
+            raise TypeError(f"{stub.__name__}: expected {', '.join(missing)} among its parameters, as aclnn's")  # fmt: skip
         self.fixed = {n: p.default for n, p in ours.items() if n not in names}
-        """Parameters of the operator that the function lacks."""
+        """Parameters of the operator that the function lacks, with their defaults."""
         self.ours = tuple(ours)
         ours = {n: p for n, p in ours.items() if n in names}
         self.tensors = [name for name, p in ours.items() if p.is_tensor]
@@ -357,17 +359,17 @@ class computed_by:  # noqa: N801 - a decorator
         if gradient is not None and self.formula is None:  # several derivatives by one operator
             differentiable |= {*self.tensors}
         self.constant = [n for n in self.tensors[1:] if n not in differentiable]
-        self.slow = SlowPath(stated, self.by_kernels, [*ours])
-        return written(stated, self.slow, *self._fast_path())
+        self.slow = SlowPath(stub, self.by_kernels, [*ours])
+        return make_function(stub, self.slow, *self._fast_path())
 
     def _fast_path(self) -> tuple[str, dict[str, Any]]:
-        """Its code, and what that knows."""
+        """The fast path's code, and the objects that the code names."""
         names = self.slow.names
         first, *others = self.tensors
         plain = [f"{n} is None" for n in names if n in _LEGACY]
-        plain += [f"{name} is _default_{name}" for name, _ in self.slow.spare]
+        plain += [f"{name} is _default_{name}" for name, _ in self.slow.torch_only]
         plain += [f"{name} in _words_{name}" for name in self.words]
-        plain.append(f"_may_be_short({first})")
+        plain.append(f"_may_take_fast_path({first})")
         fit = [f"_isfinite({' + '.join(self.numbers)})"] if self.numbers else []
         fit += [f"{name} > 0" for name in self.positive]
         for name in others:
@@ -397,7 +399,7 @@ class computed_by:  # noqa: N801 - a decorator
             return {first}"""
         code = f"""
     if {"not inplace and " if over else ""}{" and ".join(plain)}:
-        _result = _kernel.short({passed})
+        _result = _kernel.fast({passed})
         if _result is not NotImplemented{"".join(f" and {condition}" for condition in fit)}:
             _tracked = _grad_enabled() and ({first}.requires_grad{f" or {beside}" if beside else ""})
             if not _tracked:
@@ -407,13 +409,13 @@ class computed_by:  # noqa: N801 - a decorator
                 _count.ours += 1
                 return {attached}{over}"""
         return code, {
-            "_kernel": self.kernel, "_count": self.slow.count, "_may_be_short": may_be_short, "_isfinite": isfinite,
+            "_kernel": self.kernel, "_count": self.slow.count, "_may_take_fast_path": may_take_fast_path, "_isfinite": isfinite,
             "_grad_enabled": torch.is_grad_enabled, "_attached": self.formula, "_sound": self.sound, "_attach": self.attach,
             **{f"_words_{name}": known for name, known in self.words.items()},
         }  # fmt: skip
 
     def by_kernels(self, *arguments: Any) -> Any:
-        """The result, or why it is PyTorch's."""
+        """The result by our kernels, or a text that says why PyTorch has to compute it."""
         named = self.slow.named(arguments)
         tensors = [named[name] for name in self.tensors if named[name] is not None]
         reason = self._why_not(named, tensors)
@@ -422,7 +424,7 @@ class computed_by:  # noqa: N801 - a decorator
         try:
             return self._computed(named, tensors)
         except (RuntimeError, TypeError, IndexError) as error:
-            # PyTorch reads memory that was given back, and ends the process.
+            # PyTorch would read memory that was freed, and the process would end.
             if needs_dispatcher() or any(tensor.numel() and not tensor.untyped_storage().nbytes() for tensor in tensors):  # fmt: skip
                 raise
             return str(error)
@@ -448,12 +450,13 @@ class computed_by:  # noqa: N801 - a decorator
         return self.formula.apply(tensors[0], (result, ours))  # type: ignore[union-attr]
 
     def _why_not(self, named: Mapping[str, Any], tensors: list[Any]) -> str:
-        """Why the kernels do not take these; "" where they do."""
+        """Why our kernels do not take these arguments; "" where they do."""
         first, *others = tensors
-        # DTensors of activations our operators have rules for.
-        spread = parallel_for(first) is not None
-        if not is_ours(first) or (spread and (others or self.choices or named.get("inplace"))):
-            return why_not(first)
+        # Of DTensors, our operators have rules for activations alone.
+        sharded = parallel_for(first) is not None
+        in_place = named.get("inplace")
+        if not is_supported(first) or (sharded and (others or self.choices or in_place)):
+            return why_declined(first)
         if any(not is_memory(tensor) or tensor.device != first.device for tensor in others):
             return "tensors of several kinds or devices"
         if any(tensor.dtype is not first.dtype for tensor in others):
@@ -465,7 +468,7 @@ class computed_by:  # noqa: N801 - a decorator
             return f"more than {MAX_AXES} axes"
         if lacking := self.slow.lacks(named):
             return lacking
-        # By comparisons, which torch.compile sees through where numbers are symbols, too.
+        # Comparisons, since torch.compile can trace them even where numbers are symbols.
         if not all(is_number(named[n]) and -inf < named[n] < inf for n in self.numbers):
             return "a number that is infinite, or none"
         if any(named[name] <= 0 for name in self.positive):
@@ -480,10 +483,10 @@ class computed_by:  # noqa: N801 - a decorator
             return "a derivative that our kernels do not have"
         if self.cast and any_autocast():
             return "autocast"
-        if named.get("inplace"):
-            strange = needs_dispatcher() or type(first) not in PLAIN or first.is_meta
-            # `is_neg`, while PyTorch compiles, would end the graph: it is asked for behind those.
-            kept = is_tracked(first) and (self.in_place is None or of_a_leaf(first))
-            if strange or kept or first.is_neg():
+        if in_place:
+            special = needs_dispatcher() or type(first) not in PLAIN or first.is_meta
+            # `is_neg` comes last: while PyTorch compiles it would end the graph.
+            protected = is_tracked(first) and (self.in_place is None or writes_to_leaf(first))
+            if special or protected or first.is_neg():
                 return "in place, of a leaf or where somebody records or transforms"
         return ""

@@ -17,13 +17,13 @@ from openaclnn.repeat.slots import MAX_AXES
 from openaclnn.torch.dispatch import (
     computed_by,
     is_memory,
-    is_ours,
+    is_supported,
     is_tracked,
-    may_be_short,
+    may_take_fast_path,
     needs_dispatcher,
     parallel_for,
     served_by,
-    why_not,
+    why_declined,
 )
 from openaclnn.torch.gradients import L1, EluInPlace, Formula, Loss, quick
 from openaclnn.torch.kernels import KERNELS
@@ -249,7 +249,7 @@ def l1_loss(
 
 def quick_l1(input: Any, target: Any, reduction: str) -> Any:
     """The loss where nobody looks on and calls of its kind were made before; else NotImplemented."""
-    loss = _L1.short(input, target, reduction) if may_be_short(input) else NotImplemented
+    loss = _L1.fast(input, target, reduction) if may_take_fast_path(input) else NotImplemented
     same = (
         loss is not NotImplemented and input.dtype is target.dtype and input.shape == target.shape
     )
@@ -377,7 +377,7 @@ def _kl_div(input: Any, target: Any, _: Any, __: Any, reduction: str, log_target
     """Where somebody asks for gradients."""
     fits = _is_pair(input, target, input) and input.shape == target.shape
     if not (fits and reduction in (*REDUCTIONS, "batchmean") and type(log_target) is bool):
-        return why_not(input)
+        return why_declined(input)
     if not (is_tracked(input) or is_tracked(target)) or needs_dispatcher():
         return "nobody asks for a gradient, or a compiler or a mode is at work"
     with torch.no_grad():
@@ -424,7 +424,7 @@ def _margins(input: Any, target: Any, _: Any, __: Any, reduction: str) -> Any:
     fits = fits and not needs_dispatcher() and input.dtype is torch.float32
     # Other labels PyTorch refuses; on CUDA nobody waits to see them, and they count for nothing.
     if not (fits and (input.is_cuda or _are_classes(target))):
-        return why_not(input)
+        return why_declined(input)
     loss, labelled = _LABELS.call(input, target, reduction)
     return Margins.apply(input, (loss, (target, labelled), reduction)) if is_tracked(input) else loss  # fmt: skip
 
@@ -451,7 +451,7 @@ def _are_classes(target: Tensor) -> bool:
 
 def _is_pair(input: Any, target: Any, typed: Any = None) -> bool:
     """Whether both are memory on one device that the kernels may have."""
-    if not (is_ours(input) and is_memory(target)) or parallel_for(input) is not None:
+    if not (is_supported(input) and is_memory(target)) or parallel_for(input) is not None:
         return False
     same = target.device == input.device and (typed is None or target.dtype is typed.dtype)
     return same and input.dim() <= MAX_AXES and not input.is_meta

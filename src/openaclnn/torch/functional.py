@@ -24,14 +24,14 @@ from openaclnn.torch.dispatch import (
     is_index,
     is_memory,
     is_number,
-    is_ours,
+    is_supported,
     is_tracked,
     lies_apart,
-    may_be_short,
+    may_take_fast_path,
     needs_dispatcher,
-    of_a_leaf,
     parallel_for,
-    why_not,
+    why_declined,
+    writes_to_leaf,
 )
 from openaclnn.torch.elementwise import *  # noqa: F403
 from openaclnn.torch.fused_backward import (
@@ -43,7 +43,7 @@ from openaclnn.torch.fused_backward import (
     may_be_ahead,
 )
 from openaclnn.torch.gradients import CrossEntropy, CrossEntropyOverLogits, Likelihood
-from openaclnn.torch.kernels import KERNELS, PLAIN, Kernel, disturbed
+from openaclnn.torch.kernels import KERNELS, PLAIN, Kernel, intercepted
 from openaclnn.torch.linear import (
     Asked,
     exact_losses,
@@ -97,10 +97,10 @@ def nll_loss(
     """
     of_rank = None
     plain = size_average is None and reduce is None and type(ignore_index) is int
-    if plain and may_be_short(input) and not _checked:
+    if plain and may_take_fast_path(input) and not _checked:
         if weight is None and input.is_cpu and not is_tracked(input):
             # Without weights of ones, and without their total, which none but the gradient asks for.
-            alone: Any = _ALONE.short(input, target, reduction, ignore_index)
+            alone: Any = _ALONE.fast(input, target, reduction, ignore_index)
             if alone is NotImplemented:
                 alone = _first_alone(input, target, reduction, ignore_index)
             if alone is not NotImplemented:
@@ -110,10 +110,10 @@ def nll_loss(
     if of_rank is not None:
         kernel, backward = of_rank
         factors = _latest if weight is None else weight
-        result = kernel.short(input, target, factors, reduction, ignore_index)
-        if result is NotImplemented and weight is None and not disturbed():  # of other classes
+        result = kernel.fast(input, target, factors, reduction, ignore_index)
+        if result is NotImplemented and weight is None and not intercepted():  # of other classes
             factors = ones_for(input)
-            result = kernel.short(input, target, factors, reduction, ignore_index)
+            result = kernel.fast(input, target, factors, reduction, ignore_index)
         if result is not NotImplemented and _are_torchs(target, weight):
             _nll_count.ours += 1
             loss: Tensor = result[0]
@@ -139,7 +139,7 @@ def _likelihood(
     """The loss, or why it is PyTorch's."""
     fits = is_index(ignore_index) and _fits(input, target, weight, reduction)
     if not fits or (weight is not None and weight.dtype is not input.dtype):
-        return why_not(input)
+        return why_declined(input)
     log_prob, indices, rank = input, target, input.dim()
     _see_targets(target, input.shape[1 if rank > 1 else 0], ignore_index)
     if rank > 2 and rank != 4:
@@ -217,7 +217,7 @@ def cross_entropy_by_kernels(
 
 def quick_cross_entropy(input: Any, target: Any, weight: Any, options: tuple[Any, ...]) -> Any:
     """The loss where nobody looks on and calls of its kind were made before, or its gradient comes with it; else NotImplemented."""
-    if not may_be_short(input) or _checked:
+    if not may_take_fast_path(input) or _checked:
         return NotImplemented
     if input.is_cuda and may_be_ahead(input):
         loss = loss_ahead(input, target, weight, options)
@@ -228,7 +228,7 @@ def quick_cross_entropy(input: Any, target: Any, weight: Any, options: tuple[Any
         if loss is not None:
             return loss
     reduction, ignore_index, label_smoothing, zloss_scale = options
-    result = _LOGITS.short(
+    result = _LOGITS.fast(
         input, target, weight, reduction, ignore_index, label_smoothing, zloss_scale
     )
     if result is NotImplemented or not _are_torchs(target, weight):
@@ -246,7 +246,7 @@ def _cross_entropy(
     inplace: bool, token_weight: Any, denominator: Any, return_z_loss: bool,
 ) -> Any:  # fmt: skip
     """The loss, or why it is PyTorch's."""
-    if inplace and is_memory(input) and is_tracked(input) and of_a_leaf(input):
+    if inplace and is_memory(input) and is_tracked(input) and writes_to_leaf(input):
         raise RuntimeError("inplace: a leaf that requires grad keeps its values, got one as input, or a view of one")  # fmt: skip
     options = reduction, ignore_index, label_smoothing, zloss_scale
     if token_weight is not None or denominator is not None or return_z_loss:
@@ -261,7 +261,7 @@ def _cross_entropy(
             f"got {input.dtype} {tuple(input.shape)} and {target.dtype} {tuple(target.shape)} on {input.device}"
         )
     floating = isinstance(target, torch.Tensor) and target.is_floating_point()
-    return "class probabilities as targets" if floating else why_not(input)
+    return "class probabilities as targets" if floating else why_declined(input)
 
 
 _slow_entropy = SlowPath(cross_entropy, _cross_entropy, (*_OF_CLASSES, "label_smoothing", "zloss_scale"))  # fmt: skip
@@ -301,7 +301,7 @@ def _by_kernels(
     """The loss of what the kernels take, None of what they do not; with what it keeps of rows where these `sides` are asked for."""
     reduction, ignore_index, label_smoothing, zloss_scale = options
     numbers = is_index(ignore_index) and is_number(label_smoothing)
-    if numbers and is_memory(target) and target.is_floating_point() and is_ours(input):
+    if numbers and is_memory(target) and target.is_floating_point() and is_supported(input):
         plain = ignore_index < 0 and not zloss_scale and reduction in REDUCTIONS
         return soft_cross_entropy(input, target, weight, reduction, label_smoothing) if plain else None  # fmt: skip
     if not (numbers and 0.0 <= label_smoothing <= 1.0 and _fits(input, target, weight, reduction)):
@@ -375,7 +375,7 @@ def _are_torchs(target: Any, weight: Any) -> bool:
 
 def _fits(input: Any, target: Any, weight: Any, reduction: str) -> bool:
     """Whether the kernels take these shapes and dtypes; PyTorch has the others, or words for them."""
-    if not (is_ours(input) and is_memory(target) and (weight is None or is_memory(weight))):
+    if not (is_supported(input) and is_memory(target) and (weight is None or is_memory(weight))):
         return False
     if not (are_indices(target) and target.device == input.device):
         return False

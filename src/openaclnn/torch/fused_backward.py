@@ -25,7 +25,7 @@ from openaclnn.engines.machine.host import machine
 from openaclnn.operators.logit_steps import ROW_STEP, STEP, STEP_GRAD
 from openaclnn.torch.dispatch import is_memory, is_tracked
 from openaclnn.torch.gradients import Loss, quick
-from openaclnn.torch.kernels import KERNELS, PLAIN, Kernel, disturbed
+from openaclnn.torch.kernels import KERNELS, PLAIN, Kernel, intercepted
 
 LEAST = 3 << 22  # bytes: what fewer take is less than what a step costs on the host
 # Images of many classes are read by few programs where loss and gradient are two kernels: 108 us for (48, 600, 7, 7), where one takes 15.
@@ -89,7 +89,7 @@ def is_loss(input: Any, target: Any, weight: Any, options: tuple[Any, ...]) -> b
     tensors = [input, target] if weight is None else [input, target, weight]
     return (
         all(type(each) in PLAIN and each.device == input.device and not each.is_neg() for each in tensors)
-        and not disturbed() and target.dtype is torch.int64 and target.shape == input.shape[:1] + input.shape[2:]
+        and not intercepted() and target.dtype is torch.int64 and target.shape == input.shape[:1] + input.shape[2:]
         and (weight is None or (weight.dtype is input.dtype and weight.shape == input.shape[1:2]))
         and reduction in REDUCTIONS and type(ignored) is int and {type(smoothing), type(scale)} <= NUMBERS and 0 <= smoothing <= 1
     )  # fmt: skip
@@ -174,7 +174,7 @@ def _by_two_kernels(
 
 
 def _is_plain(gradient: Any) -> bool:
-    return type(gradient) is torch.Tensor and not (gradient.is_neg() or disturbed())
+    return type(gradient) is torch.Tensor and not (gradient.is_neg() or intercepted())
 
 
 # On a CPU.
@@ -197,7 +197,7 @@ def loss_of_rows(input: Any, target: Any, weight: Any, options: tuple[Any, ...])
         return None
     factors = weight if weight is None or weight.dtype is torch.float32 else weight.float()
     arguments = input, target, factors, reduction, ignored, smoothing
-    results = _row_step.short(*arguments)
+    results = _row_step.fast(*arguments)
     if results is NotImplemented:  # the first of its kind, if it is one
         fits = is_served(input, target) and input.numel() and input.is_contiguous()
         if not (fits and is_loss(input, target, weight, options)):

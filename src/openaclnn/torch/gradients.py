@@ -1,7 +1,7 @@
-"""Derivatives: which operator is whose gradient. Where a declaration names its gradient, both follow from that; the losses' are here.
-What an operator has none for is refused.
+"""Derivatives as `torch.autograd.Function`s: which operator computes another's gradient. They are made from declarations that name a gradient; those of
+losses are written here. Other derivatives are refused.
 
-The gradients' own derivatives are PyTorch's operations, so that gradients of gradients are right to any order.
+A gradient is differentiated as an expression of PyTorch's operations, so that gradients of gradients are right to any order.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from openaclnn.core.declare import Gradient, Operator
 from openaclnn.core.interface import python_name
 from openaclnn.operators import find_operator, registry
 from openaclnn.torch.expressions import WIDE, expression
-from openaclnn.torch.kernels import KERNELS, OF_ROWS, PLAIN, Kernel, disturbed
+from openaclnn.torch.kernels import KERNELS, PLAIN, ROW_OPERATORS, Kernel, intercepted
 from openaclnn.torch.private import Function, transformed, tuned
 
 
 class Formula(Function):  # type: ignore[misc]
-    """An operator and its derivative, of the schema's arguments in order."""
+    """An operator and its derivative. `apply` takes the schema's arguments in order."""
 
     apply: ClassVar[Any]  # made by PyTorch
 
@@ -34,7 +34,7 @@ _FormulaType = TypeVar("_FormulaType", bound=type[Formula])
 
 
 def quick(formula: _FormulaType) -> _FormulaType:
-    """A formula that takes PyTorch less time to apply."""
+    """Decorates a formula so that PyTorch applies it in less time."""
     tuned(formula)
     return formula
 
@@ -47,20 +47,22 @@ _LOGITS, _LOGITS_GRAD = KERNELS["cross_entropy_logits"], KERNELS["cross_entropy_
 
 
 class Derivative:
-    """What computes the derivative by one of a forward's tensors, or by the first of them, and of what."""
+    """Computes the derivative of an operator (the forward) by one of its tensors, or by several at once."""
 
     def __init__(self, operator: Operator, gradient: Gradient) -> None:
         kernel = KERNELS[operator.python_name]
         self.kernel = KERNELS[python_name(gradient.operator)]
         self.expanded = gradient.expanded
-        self.several = self.kernel.operator.result_type is not None
+        self.has_several = self.kernel.operator.result_type is not None
         places = {p.name: place for place, p in enumerate(kernel.parameters)}
-        # Of its arguments but the incoming gradient: where each is among the forward's, whose results are behind them, or its default.
+        # `taken`, of each argument but the incoming gradient: its place among the forward's arguments, which its results follow, and its default.
         places |= {name: place for place, name in enumerate(operator.output_names, len(places))}
         names = [p.name for p in self.kernel.parameters]
         self.incoming = names.index(gradient.incoming) if gradient.incoming else 0
         self.taken: list[tuple[int | None, Any]] = []
-        self.converted: list[Any] = []  # what an option is made by, where it is not the forward's
+        self.converted: list[
+            Any
+        ] = []  # functions that compute an option from the forward's, or None
         for parameter in self.kernel.parameters:
             name = gradient.sources.get(parameter.name, parameter.name)
             if parameter.name != names[self.incoming]:
@@ -68,6 +70,7 @@ class Derivative:
                 self.converted.append(gradient.converted.get(parameter.name))
 
     def of(self, gradient: Any, every: Mapping[int, Any]) -> Any:
+        """The derivative, given the result's gradient, and the forward's arguments and results by place."""
         arguments = [default if place is None else every[place] for place, default in self.taken]
         for place, convert in enumerate(self.converted):
             if convert is not None:
@@ -79,7 +82,7 @@ class Derivative:
                 next(wide) if isinstance(argument, torch.Tensor) else argument
                 for argument in arguments
             ]
-        if self.several:  # of which all have one dtype
+        if self.has_several:  # operators with several results take tensors of one dtype
             arguments = [
                 argument.to(gradient.dtype) if torch.is_tensor(argument) else argument
                 for argument in arguments
@@ -89,7 +92,7 @@ class Derivative:
 
 
 def _by_others(operator: Operator, arguments: list[Any], gradients: tuple[Any, ...]) -> Any:
-    """The derivative by the first tensor of the outputs behind the first, which no operator computes; those of None count for nothing."""
+    """The derivative of outputs after the first by the first tensor, which no operator computes: by PyTorch's operations. Gradients may be None."""
 
     def computed(first: Any) -> list[Any]:
         _, *others = expression(operator, [first, *arguments[1:]])
@@ -102,7 +105,7 @@ def _by_others(operator: Operator, arguments: list[Any], gradients: tuple[Any, .
 
 
 def _declared(operator: Operator, gradient: Gradient, alone: bool) -> dict[str, type[Formula]]:
-    """An operator and its gradients; `alone`: outputs behind the first have no derivatives."""
+    """The formulas of an operator and of its gradients, by name. `alone`: only the first output is differentiable."""
     kernel = KERNELS[operator.python_name]
     inputs, places = len(kernel.parameters), [p.name for p in kernel.parameters]
     first = Derivative(operator, gradient)
@@ -132,7 +135,7 @@ def _declared(operator: Operator, gradient: Gradient, alone: bool) -> dict[str, 
         def backward(ctx: Any, gradient: Any, *others: Any) -> Any:
             every = dict(zip(options, ctx.options, strict=True))
             every.update(zip(saved, ctx.saved_tensors, strict=True))
-            if first.several:
+            if first.has_several:
                 by_tensors = first.of(gradient, every)
                 by_place = dict(zip(kernel.tensors, by_tensors, strict=False))
                 return tuple([by_place.get(place) for place in range(inputs)])
@@ -154,7 +157,7 @@ def _declared(operator: Operator, gradient: Gradient, alone: bool) -> dict[str, 
 
 
 def _differentiated(kernel: Kernel) -> type[Formula]:
-    """A gradient, whose own derivative is that of its formula."""
+    """The formula of a gradient, whose derivative is taken through an expression of PyTorch's operations."""
     name, several = kernel.operator.python_name, kernel.operator.result_type is not None
     written_out = _logits_grad_of if name == "cross_entropy_logits_grad" else WIDE.get(name)
 
@@ -174,41 +177,39 @@ def _differentiated(kernel: Kernel) -> type[Formula]:
             every = list(ctx.options)
             for place, tensor in zip(kernel.tensors, ctx.saved_tensors, strict=True):
                 every[place] = tensor
-            learnt = [place for place, needed in enumerate(ctx.needs_input_grad) if needed]
+            needed = [place for place, is_needed in enumerate(ctx.needs_input_grad) if is_needed]
 
             def computed(*values: Any) -> Any:
                 arguments = list(every)
-                for place, value in zip(learnt, values, strict=True):
+                for place, value in zip(needed, values, strict=True):
                     arguments[place] = value
                 if written_out is None:
                     return expression(kernel.operator, arguments)
-                return written_out(*map(_wide, arguments))
+                return written_out(*map(_in_float64, arguments))
 
-            result, given_back = torch.func.vjp(computed, *[every[place] for place in learnt])  # type: ignore[misc]
+            result, pullback = torch.func.vjp(computed, *[every[place] for place in needed])  # type: ignore[misc]
             by = [each.to(of.dtype) for each, of in zip(outer, result if several else [result], strict=True)]  # fmt: skip
-            derivatives = dict(
-                zip(learnt, given_back(tuple(by) if several else by[0]), strict=True)
-            )
+            derivatives = dict(zip(needed, pullback(tuple(by) if several else by[0]), strict=True))
             return tuple([derivatives.get(place) for place in range(len(every))])
 
     return Backward
 
 
-def _wide(argument: Any) -> Any:
-    """In float64, whose digits outlast the steps of formulas that are written out and their derivatives."""
+def _in_float64(argument: Any) -> Any:
+    """A tensor in float64: formulas written out in PyTorch's operations would lose digits in float32."""
     floating = isinstance(argument, torch.Tensor) and argument.is_floating_point()
     return argument.double() if floating else argument
 
 
 def _logits_grad_of(gradient: Any, x: Any, top: Any, rest: Any, *others: Any) -> Any:
-    """The gradient of cross entropy, in whose formula the two numbers of a row are made of its logits."""
+    """The gradient of cross entropy as a function of the logits alone: the two numbers of each row (`top`, `rest`) are computed again."""
     _, *sides = WIDE["cross_entropy_logits"](x, *others)
     return WIDE["cross_entropy_logits_grad"](gradient, x, *sides, *others)
 
 
 @quick
 class CrossEntropyLoss(Formula):
-    """With the log-probabilities that the gradient is made from; those and the log-sum-exp have none of their own."""
+    """The loss with log-probabilities, from which its gradient is computed. Log-probabilities and log-sum-exp are not differentiable."""
 
     @staticmethod
     def forward(ctx: Any, x: Any, target: Any, weight: Any, *options: Any) -> Any:
@@ -225,7 +226,7 @@ class CrossEntropyLoss(Formula):
         if gradient is None and by_zloss is None:
             return (None,) * 8
         scale = ctx.options[3]
-        if transformed():  # whose levels all differentiate this: what refuses at one of them would be a constant to others
+        if transformed():  # torch.func may differentiate this again, and would take `OnceDifferentiable` for a constant
             if scale or by_zloss is not None:
                 raise RuntimeError(
                     "openaclnn::cross_entropy_loss: a z-loss has no derivative under torch.func; "
@@ -243,13 +244,13 @@ class CrossEntropyLoss(Formula):
                 gradient, log_prob, target, weight, by_zloss, lse if scale else None, *ctx.options
             )
         if torch.is_grad_enabled():
-            by_x = Once.apply(by_x, x, gradient, by_zloss)
+            by_x = OnceDifferentiable.apply(by_x, x, gradient, by_zloss)
         return by_x, *(None,) * 7
 
 
 @quick
-class Once(Formula):
-    """A gradient that is not differentiated: it hangs on what it was made from, and says so when asked."""
+class OnceDifferentiable(Formula):
+    """A gradient that cannot be differentiated again: it depends on its causes in the graph, and raises in a second backward pass."""
 
     @staticmethod
     def forward(ctx: Any, gradient: Any, *causes: Any) -> Any:
@@ -263,7 +264,7 @@ class Once(Formula):
 
 
 def _of_rows(forward: Operator, backward: Operator) -> type[Formula]:
-    """Numbers of rows, whose gradient takes gradients of the first of them, then what the forward takes and gives."""
+    """The formula of an operator of rows. Its gradient operator takes the gradients of the first results, then the forward's tensors and results."""
     kernel, gradient_kernel = KERNELS[forward.python_name], KERNELS[backward.python_name]
     inputs, outputs = len(kernel.tensors), len(forward.outputs)
     differentiable = len(gradient_kernel.tensors) - inputs - outputs
@@ -284,8 +285,8 @@ def _of_rows(forward: Operator, backward: Operator) -> type[Formula]:
         @staticmethod
         def backward(ctx: Any, *gradients: Any) -> Any:
             saved, by_results = ctx.saved_tensors, gradients[:differentiable]
-            nothing = (None,) * (inputs - 1 + options)
-            if torch.is_grad_enabled():  # gradients of gradients: by operations that have them
+            others = (None,) * (inputs - 1 + options)
+            if torch.is_grad_enabled():  # gradients of gradients, by PyTorch's operations
                 results = expression(forward, [*saved[:inputs], *ctx.options])
                 wanted = [
                     result
@@ -294,21 +295,21 @@ def _of_rows(forward: Operator, backward: Operator) -> type[Formula]:
                 ]
                 outer = [by for by in by_results if by is not None]
                 (by_input,) = torch.autograd.grad(wanted, saved[0], outer, create_graph=True)
-                return by_input, *nothing
-            # Those of a sum are one number for all rows: as rows of their own, kernels have them side by side.
+                return by_input, *others
+            # The gradient of a sum is one number, expanded with stride 0: kernels take it contiguous.
             every = [torch.zeros_like(result) if by is None else by.contiguous() for result, by in zip(saved[inputs:], by_results, strict=False)]  # fmt: skip
             arguments = *every, *saved, *ctx.options
-            place = _place_of_classes(saved[0]) if behind_rows and not disturbed() else None
+            place = _gradient_memory(saved[0]) if behind_rows and not intercepted() else None
             if place is not None:
-                return gradient_kernel.into(place, *arguments), *nothing
-            return gradient_kernel.gradient(*arguments), *nothing
+                return gradient_kernel.into(place, *arguments), *others
+            return gradient_kernel.gradient(*arguments), *others
 
     return Rows
 
 
-def _place_of_classes(rows: Any) -> Any:
-    """Memory for the gradient of images whose classes were moved behind their pixels, which lies as PyTorch's: row-major before that was done;
-    None where there are no pixels, or nothing that is plain memory."""
+def _gradient_memory(rows: Any) -> Any:
+    """A tensor for the gradient of images whose class axis was moved to the end: row-major with the class axis in its old place, as PyTorch's is. None
+    where there are no pixels, or `rows` is no plain tensor."""
     if rows.dim() < 3 or rows.is_meta or type(rows) not in PLAIN or rows.is_neg():
         return None
     return torch.empty_like(rows.movedim(-1, 1), memory_format=torch.contiguous_format).movedim(1, -1)  # fmt: skip
@@ -330,13 +331,13 @@ FORMULAS: dict[str, type[Formula]] = {
     },
     **{
         forward.python_name: _of_rows(forward, backward)
-        for forward, backward in zip(OF_ROWS[::2], OF_ROWS[1::2], strict=True)
+        for forward, backward in zip(ROW_OPERATORS[::2], ROW_OPERATORS[1::2], strict=True)
     },
 }
-"""The operators that can be differentiated; each formula names the operator that computes its gradient."""
+"""The formulas of the operators that can be differentiated, by Python name."""
 
 DECLARED: set[str] = set()
-"""Those whose formulas follow from declarations, and have derivatives by all tensors that the gradients are of."""
+"""The names whose formulas are made from declarations, with derivatives by every tensor that gradients are declared for."""
 
 for _name, _gradient in _OF_CLASSES.items():
     FORMULAS.update(_declared(KERNELS[_name].operator, _gradient, alone=True))
@@ -347,25 +348,25 @@ for _operator in registry():
         DECLARED |= {*_declarations}
 
 
-# The losses and ELU for autograd, where nothing stands between caller and kernel: what `functional` takes as a rule.
+# Formulas that add a derivative to a result that is computed already, which `functional` mostly uses.
 #
-# Each is given what has derivatives, and in one tuple all else, the result that was computed before among it: autograd spends
-# time on every argument, and would take a tensor for an input. What it saves is written where `save_for_backward` writes it,
-# which takes as long again. What is derived how is what the formulas above say, and gradients of gradients go through them.
+# `apply` takes the tensor to differentiate by, and all else, the result included, in one tuple: autograd spends time on every
+# argument, and would take further tensors for inputs. `ctx.to_save` is set directly, since `save_for_backward` takes as long
+# as all the rest. The gradients are those of the formulas above, which gradients of gradients go through.
 
 
 _elu_backward, _l1_backward = KERNELS["elu_backward"], KERNELS["l1_loss_backward"]
 
 
 def attached(name: str) -> type[Formula] | None:
-    """The derivative by the first tensor of an operator that declares it, for `apply(tensor, (result, arguments))`; None where one operator
-    computes several derivatives, or there is none.
+    """The formula of an operator's derivative by its first tensor, for `apply(tensor, (result, arguments))`. None where no gradient is declared, or
+    one operator computes the derivatives by several tensors.
     """
     operator = find_operator(name)
     if operator.gradient is None:
         return None
     derivative = Derivative(operator, operator.gradient)
-    if derivative.several:
+    if derivative.has_several:
         return None
     kernel, taken = derivative.kernel, derivative.taken
     tensors = [place for place in kernel.tensors if place != derivative.incoming]
@@ -399,7 +400,7 @@ def attached(name: str) -> type[Formula] | None:
 
 @quick
 class EluInPlace(Formula):
-    """Written over its input: the gradient is made from the result."""
+    """ELU that overwrites its input; the gradient is computed from the result."""
 
     @staticmethod
     def forward(ctx: Any, x: Any, arguments: Any) -> Any:
@@ -416,7 +417,7 @@ class EluInPlace(Formula):
 
 
 class Loss(Formula):
-    """For `apply(tensor, (result, what is saved beside the tensor, what is kept))`."""
+    """A loss for `apply(tensor, (result, further tensors to save, what `ctx.kept` keeps))`."""
 
     @staticmethod
     def forward(ctx: Any, x: Any, constants: Any) -> Any:
@@ -427,18 +428,19 @@ class Loss(Formula):
 
 @quick
 class L1(Loss):
-    """Of the difference, which is kept, as PyTorch's own loss does: both tensors may be written over."""
+    """The absolute error as a function of the difference, which is saved, as PyTorch does it: both tensors may be overwritten."""
 
     @staticmethod
     def backward(ctx: Any, gradient: Any) -> Any:
-        (apart,) = ctx.saved_tensors
-        return _l1_backward.gradient(gradient, apart, apart.new_zeros(()), *ctx.kept), None
+        (difference,) = ctx.saved_tensors
+        zeros = difference.new_zeros(())
+        return _l1_backward.gradient(gradient, difference, zeros, *ctx.kept), None
 
 
 @quick
 class Likelihood(Loss):
-    """Of rows or of pixels, by the gradient's kernel for them. The ones in the place of weights that nobody gave are all calls': hooks of
-    what autograd saves, which may write, do not see them.
+    """The negative log-likelihood of rows or pixels, by the gradient's kernel for either. All calls without weights share one tensor of ones, which is
+    not saved by autograd: its saved-tensor hooks might write to it.
     """
 
     @staticmethod
@@ -452,7 +454,7 @@ class Likelihood(Loss):
 
 @quick
 class CrossEntropy(Loss):
-    """From logits, which are saved, with two numbers a row, which are kept."""
+    """Cross entropy of logits, which are saved; two numbers of each row are kept."""
 
     @staticmethod
     def backward(ctx: Any, gradient: Any) -> Any:
@@ -463,7 +465,7 @@ class CrossEntropy(Loss):
 
 @quick
 class CrossEntropyOverLogits(CrossEntropy):
-    """The same, with the gradient written into the logits' memory."""
+    """Cross entropy whose gradient is written into the logits' memory."""
 
     @staticmethod
     def backward(ctx: Any, gradient: Any) -> Any:

@@ -1,5 +1,5 @@
-"""Operators on PyTorch's tensors, by the shortest way that is right: our kernels for tensors that are plain memory,
-float64 by the reference, and PyTorch's dispatcher for everything else (what is traced, wrapped or a class of its own).
+"""Operators as functions of PyTorch tensors: our kernels compute plain tensors in memory, the reference computes float64, and PyTorch's
+dispatcher takes everything else (tensors that are traced, wrapped or of a subclass).
 """
 
 from __future__ import annotations
@@ -31,27 +31,27 @@ from openaclnn.torch.refusals import UnservedError, in_torch_words
 from openaclnn.torch.schema import arguments_of, double_among, made_by, may_follow, place_for
 
 PLAIN = frozenset((torch.Tensor, torch.nn.Parameter))
-"""Classes of tensors that are memory and nothing else, unless somebody wraps them in this thread."""
+"""Classes of tensors that are plain memory, unless a mode or transform of this thread wraps them."""
 
-WRITTEN = ("short", "compute", "call", "gradient")
-"""The functions of a kernel."""
+GENERATED = ("fast", "compute", "call", "gradient")
+"""The functions of a kernel, whose code is generated."""
 
 _is_tracing: Callable[[], bool] = torch.jit.is_tracing  # type: ignore[attr-defined]
 
 
-def disturbed() -> bool:
-    """Whether somebody stands between callers and memory in this thread: a mode, a transform, a tracer."""
+def intercepted() -> bool:
+    """Whether a mode, a transform or a tracer intercepts PyTorch's operations in this thread."""
     return (included().raw_repr() & BEHIND) != 0 or _is_tracing()
 
 
 class Kernel:
-    """One operator, called with the arguments of its schema in order.
+    """One operator, in four functions of the arguments of its schema in order.
 
-    `short` on what was called before (NotImplemented on anything else), `compute` on plain memory, `call` on anything, and
-    `gradient` as the derivative of another operator: differentiable, or refused, where somebody wants gradients of gradients.
+    `fast` takes the fast path: it returns NotImplemented if no call like this was made before. `compute` takes plain tensors, `call` any. `gradient` is called as
+    the derivative of another operator; where gradients of gradients are wanted, its result is differentiable, or the call is refused.
     """
 
-    short: Callable[..., Any]
+    fast: Callable[..., Any]
     compute: Callable[..., Any]
     call: Callable[..., Any]
     gradient: Callable[..., Any]
@@ -71,8 +71,8 @@ class Kernel:
         self._scope: dict[str, Any] = {"_cache": no_fast_path}
 
     def __getattr__(self, name: str) -> Any:
-        """The functions are written out for this signature, to be quick, when the first of them is asked for."""
-        if name not in WRITTEN:
+        """Generates the functions for this signature when the first of them is used; general ones would be slower."""
+        if name not in GENERATED:
             raise AttributeError(f"a kernel has no {name}")
         self._write()
         return getattr(self, name)
@@ -96,13 +96,13 @@ class Kernel:
         bare, double, negated, zero = (
             " or ".join(f"({has[name]}{asked.format(name)})" for name in tensors)
             for asked in ("{}.is_meta", "{}.dtype is _double", "{}.is_neg()", "_is_zero({})")
-        )  # without data there are shapes, which the dispatcher knows
+        )  # `meta` tensors have shapes alone, which the dispatcher's rule computes with
         result = "_result"
         if self._several:
-            left = " or ".join(f"_result[{n}] is None" for n in range(len(self.operator.outputs)))
-            result = f"_own.filled(_result, ({passed},)) if {left} else _result"
+            lacks = " or ".join(f"_result[{n}] is None" for n in range(len(self.operator.outputs)))
+            result = f"_kernel.fill_missing(_result, ({passed},)) if {lacks} else _result"
         source = f"""
-def short({passed}):
+def fast({passed}):
     return {fast_call}
 
 def compute({passed}):
@@ -111,23 +111,23 @@ def compute({passed}):
         if _result is not NotImplemented:
             return {result}
         if {bare}:
-            return _own.dispatched({passed})
+            return _kernel.dispatched({passed})
         if {double}:
-            return _wide(_own.operator, ({passed},))
+            return _in_float64(_kernel.operator, ({passed},))
         if {negated} or {zero}:
-            return _own.compute(*_resolved(({passed},)))
-        return _own.whole(({passed},))
+            return _kernel.compute(*_resolved(({passed},)))
+        return _kernel.slow_call(({passed},))
     except _errors as error:
         raise _translated(error) from None
 
 def call({passed}):
     if _included().raw_repr() & {BEHIND} or {strange}:
-        return _own.dispatched({passed})
+        return _kernel.dispatched({passed})
     return compute({passed})
 
 def gradient({passed}):
     if _grad_enabled() or _forward_mode():
-        return _own.op({passed})
+        return _kernel.op({passed})
     try:
         _result = {fast_call}
     except MemoryError as error:
@@ -135,17 +135,17 @@ def gradient({passed}):
     return call({passed}) if _result is NotImplemented else _result
 """
         self._scope |= {
-            "_own": self, "_double": torch.float64, "_plain": PLAIN,
-            "_plain_or_none": PLAIN | {type(None)}, "_included": included, "_errors": (AclnnError, MemoryError), "_wide": in_float64,
+            "_kernel": self, "_double": torch.float64, "_plain": PLAIN,
+            "_plain_or_none": PLAIN | {type(None)}, "_included": included, "_errors": (AclnnError, MemoryError), "_in_float64": in_float64,
             "_translated": in_torch_words, "_resolved": _resolved, "_grad_enabled": torch.is_grad_enabled, "_forward_mode": forward_mode,
             "_is_zero": is_zero_tensor,
         }  # fmt: skip
         exec(source, self._scope)
-        for name in WRITTEN:
+        for name in GENERATED:
             setattr(self, name, self._scope[name])
 
     def dispatched(self, *arguments: Any) -> Any:
-        """By the dispatcher, below autograd; transforms of torch.func have levels of it further down."""
+        """Call PyTorch's dispatcher below autograd. Under transforms of torch.func there are further levels of autograd below, which record."""
         if below_autograd is None:
             return self._undispatched(arguments)
         with below_autograd():
@@ -155,15 +155,15 @@ def gradient({passed}):
             return self.op(*arguments)
 
     def _undispatched(self, arguments: tuple[Any, ...]) -> Any:
-        """What is plain memory, where the dispatcher has no way below autograd."""
+        """Compute plain tensors where this PyTorch has no guard for calls below autograd; UnservedError for others."""
         tensors = [argument for argument in arguments if isinstance(argument, torch.Tensor)]
-        if disturbed() or any(type(tensor) not in PLAIN or tensor.is_meta for tensor in tensors):
+        if intercepted() or any(type(tensor) not in PLAIN or tensor.is_meta for tensor in tensors):
             name = self.operator.python_name
             raise UnservedError(f"openaclnn::{name}: this PyTorch has no way below autograd")
         return self.compute(*arguments)
 
-    def whole(self, arguments: tuple[Any, ...]) -> Any:
-        """Bind, check, plan, run; the next call of the kind takes the fast path."""
+    def slow_call(self, arguments: tuple[Any, ...]) -> Any:
+        """Bind, check, plan and run a call; the next call like it takes the fast path."""
         operator = self.operator
         named = dict(zip(self.names, arguments, strict=True))
         if operator.output.in_place:
@@ -174,11 +174,11 @@ def gradient({passed}):
             return self.into(place, *arguments)
         results = call_plain(operator, {**named, "out": None}, None, self.cache)
         if self.cache is not None:
-            self._scope["_cache"] = self.cache.call  # open now, if it ever is
-        return self.filled(results, arguments) if self._several else results
+            self._scope["_cache"] = self.cache.call  # the cache has an entry from now on, if ever
+        return self.fill_missing(results, arguments) if self._several else results
 
-    def filled(self, several: Sequence[Any], arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Results with zeros for those that are not written: an operator of PyTorch's returns tensors."""
+    def fill_missing(self, several: Sequence[Any], arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The results, with zeros in place of those that are not computed: an operator of PyTorch must return tensors."""
         if all(tensor is not None for tensor in several):
             return tuple(several)
         shapes = made_by(self.operator, arguments)
@@ -189,7 +189,7 @@ def gradient({passed}):
         ])  # fmt: skip
 
     def into(self, places: Any, *arguments: Any) -> Any:
-        """Into the caller's memory, one place or a tuple of them, which are returned; float64 is copied there."""
+        """Compute into the caller's tensor or tuple of tensors (`places`), which are returned. Results in float64 are copied there."""
         several = places if isinstance(places, tuple) else (places,)
         if double_among((*arguments, *several)):
             results = self.compute(*arguments)
@@ -211,7 +211,7 @@ def gradient({passed}):
 
 
 def _plain_function(operator: Operator) -> Callable[..., Any]:
-    """The plain call, that of the package where it has one."""
+    """The operator's plain function: that of `openaclnn`, or a new one for operators that `openaclnn` does not have."""
     function: Callable[..., Any] = getattr(openaclnn, operator.python_name, None) or (
         make_plain_function(operator)
     )
@@ -219,7 +219,7 @@ def _plain_function(operator: Operator) -> Callable[..., Any]:
 
 
 def _resolved(arguments: tuple[Any, ...]) -> list[Any]:
-    """Tensors that wait for a negation, or are zeros without memory, as memory."""
+    """The arguments, where tensors with a pending negation, or zeros without memory, are copied to memory."""
     return [
         (a.clone() if is_zero_tensor(a) else a.resolve_neg()) if isinstance(a, torch.Tensor) else a
         for a in arguments
@@ -227,14 +227,14 @@ def _resolved(arguments: tuple[Any, ...]) -> list[Any]:
 
 
 def _check_place(operator: Operator, result: Any, place: Any) -> None:
-    """Refuse a place of another shape or dtype, as calls that write there themselves do."""
+    """Refuse an output of another shape or dtype than the result, as calls that write to it directly do."""
     if (place.shape, place.dtype) != (result.shape, result.dtype):
         raise RuntimeError(
             f"{operator.name}: out: expected {result.dtype} {tuple(result.shape)}, got {place.dtype} {tuple(place.shape)}"
         )
 
 
-OF_ROWS = (*LOG_PROBS, *DISTILLATION)
-OPERATORS = (*registry(), CROSS_ENTROPY, CROSS_ENTROPY_GRAD, *OF_ROWS)
+ROW_OPERATORS = (*LOG_PROBS, *DISTILLATION)
+OPERATORS = (*registry(), CROSS_ENTROPY, CROSS_ENTROPY_GRAD, *ROW_OPERATORS)
 KERNELS: dict[str, Kernel] = {operator.python_name: Kernel(operator) for operator in OPERATORS}
-"""Every operator's, by its Python name; with those that training alone has, of which `OF_ROWS` are operators of rows, each with its gradient behind it."""
+"""The kernels of all operators by Python name, inner ones included. In `ROW_OPERATORS` each operator is followed by its gradient."""

@@ -35,7 +35,7 @@ from openaclnn.torch.functional import (
     ones_for,
     quick_cross_entropy,
 )
-from openaclnn.torch.kernels import KERNELS, PLAIN, Kernel, disturbed
+from openaclnn.torch.kernels import KERNELS, PLAIN, Kernel, intercepted
 from openaclnn.torch.library import DEVICES
 from openaclnn.torch.linear import in_place_of_theirs
 from openaclnn.torch.native import Native, as_raised, native_for
@@ -433,8 +433,8 @@ def served() -> dict[str, Served]:
     with _lock:
         operators = {}
         for name, count in _counts.items():
-            operators[name] = count.told(sum(native.served for native in _natives.get(name, ())))
-        functions = {f"functional.{name}": count.told() for name, count in FUNCTIONS.items()}
+            operators[name] = count.counts(sum(native.served for native in _natives.get(name, ())))
+        functions = {f"functional.{name}": count.counts() for name, count in FUNCTIONS.items()}
         return operators | {name: told for name, told in functions.items() if told.calls}
 
 
@@ -554,7 +554,7 @@ def _attempt(name: str) -> Callable[..., Any]:
             if result is NotImplemented:
                 if arguments[0].dtype not in SERVED_DTYPES:
                     raise DeclinedError(str(arguments[0].dtype))
-                if disturbed() or torch.compiler.is_compiling():
+                if intercepted() or torch.compiler.is_compiling():
                     raise DeclinedError("a compiler or a mode is at work")
                 result = compute(*arguments, **more)
         except (DeclinedError, RuntimeError, IndexError, TypeError, MemoryError) as reason:
@@ -577,7 +577,7 @@ def _computing(name: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
     kernel = override.kernel
     if override.in_place:
         return partial(override.run, kernel.into), no_fast_path
-    return partial(override.run, kernel.compute), partial(override.run, kernel.short)
+    return partial(override.run, kernel.compute), partial(override.run, kernel.fast)
 
 
 def _tried(name: str, attempt: Callable[..., Any], device: str) -> tuple[Callable[..., Any], bool]:
