@@ -1,24 +1,21 @@
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator"
-"""Row formulas as Triton's source: one kernel for each formula, traversal and number of axes.
+"""Writes Triton kernels for row formulas: `kernel_of` makes one for each formula, `Traversal` and number of axes. `launchers/row_formulas.py` chooses the traversal.
 
-A program holds a tile: some positions and all their classes (`held`), or a chunk of these at a time (`streamed`: a loop for each
-level of the formula, then one that writes; loops alternate their direction, so that each begins with what the cache still has). Along a
-tile's first axis lie classes that a thread holds itself, which are added up without an exchange between threads; of the other two, one has
-classes and one positions. `by_class` puts the classes last, where they lie side by side in memory; otherwise positions are there. Positions
-are numbered through all their axes, or, with CUT, each program has some of one image's. Sizes and strides are the kernel's arguments, so that one kernel serves all of
-them; what the compiler must know of them for vectors are constexprs: UNIT divides the strides of rows and the size along the tile's last axis, NEAR_x
-is 1 where neighbours along it are neighbours in memory, and 2 where those along the tile's other axis are, whose size UNIT divides then, too. CLASSES is how many there are where code made for their number gains, else 0. Classes
-beyond the last give each reduction its neutral element: formulas never see them.
+A program's tile has the axes [classes of a thread, classes or positions, positions or classes]: a thread reduces the first axis without an exchange with others, and
+`by_class` puts classes last, for rows that are contiguous along them; otherwise positions are last, as in images. Kernels are
+- held: the tile has all classes of its positions. Each element is read and written once.
+- `streamed`: a loop over chunks of classes for each level of reductions, then a loop that writes. Loops alternate their direction, so that each begins with what is cached.
+- `tiled`: a program holds a row in several tiles, where a single one would be mostly padding.
+- `shared`: a cluster of programs holds a row that is too long for one, and exchanges partial reductions.
+- `dealt`: for short rows of any alignment. A program reads a run of rows by vectors, and transposes them through shared memory, so that one thread (`by_class`: a few) has all
+  classes of a row. Results go back the same way.
 
-A program of one row that begins anywhere walks its whole vectors (VECTOR elements, or 1), so that no mask divides one. The few classes before the first and
-behind the last of them are its edges: read at once, reduced apart, and written last.
+Sizes and strides are arguments, so that one kernel serves all. Constexprs tell the compiler what it must know for vectors: UNIT divides the strides of rows and the size
+along the tile's last axis; NEAR_x is 1 if operand x is contiguous along that axis, 2 if along the tile's other axis, whose size UNIT divides then, too. CLASSES is the number
+of classes if code for that number is faster, and for `dealt` kernels, else 0. With CUT, a program's positions are in one image. Padding classes have the neutral element of each reduction.
 
-Short rows that begin anywhere are `dealt`: a program reads those it has as one run of elements, by vectors, and hands them out through shared memory, so that a thread
-has all classes of a row, as one has those of a pixel, or, `by_class`, a few threads have. Results go back the same way. CLASSES is their number then.
-
-A row that would leave much of one tile empty is `tiled`: a program holds it in several.
-
-A row that no program can hold is `shared` by several, which run at once (a cluster) and tell each other what their pieces come to.
+A program with one misaligned row reads aligned vectors of VECTOR elements. The few classes before the first and behind the last of these are the row's edges, which are
+read at once, reduced separately, and written last.
 """
 
 from __future__ import annotations
@@ -45,22 +42,21 @@ from openaclnn.engines.gpu.kernels.sums import (
 )
 
 DIVISORS, OF_WEIGHTS = ("total_weight", "rows_counted"), ("weight_sum", "infinite_sum")
-"""Numbers of formulas that are sums over all positions, and over all classes' weights, in the order of `kernels.sums.add_up`."""
+"""The names of formulas' numbers that are sums over all positions, and over the weights of all classes, in the order of `kernels.sums.add_up`."""
 
 
 class Signature(NamedTuple):
-    """What a kernel takes: operands by name and kind, what it is told of class indices, numbers; whether others are sums in memory, and which of its numbers a row
-    are one for all; which of its results each program adds up over its positions, of which the last so many are no outputs; which kernel of a training step it is (see `steps.py`)."""
+    """What a kernel takes and returns beside its formula."""
 
     name: str
-    operands: tuple[tuple[str, str], ...]
-    targets: tuple[str, ...]
-    numbers: tuple[str, ...]
-    sums: bool = False
-    singles: tuple[str, ...] = ()
-    added: tuple[int, ...] = ()
-    hidden: int = 0
-    step: str = ""
+    operands: tuple[tuple[str, str], ...]  # name and kind (Row, PerRow, PerClass, Target)
+    targets: tuple[str, ...]  # integer arguments about class indices, as ignore_index
+    numbers: tuple[str, ...]  # FLOAT arguments
+    sums: bool = False  # whether it reads DIVISORS or OF_WEIGHTS, sums that lie in memory
+    singles: tuple[str, ...] = ()  # PerRow operands that have one element for all rows
+    added: tuple[int, ...] = ()  # results of which a program leaves the sum over its positions
+    hidden: int = 0  # how many of the last results are not outputs: they are added up alone
+    step: str = ""  # AHEAD or LATE for the kernels of a training step (`steps.py`)
 
 
 def signature_of(formula: RowFormula) -> Signature:
@@ -71,23 +67,23 @@ AHEAD, LATE = "ahead", "late"
 
 
 class Traversal(NamedTuple):
-    """How a kernel walks: which axis lies along the tile's last one, in loops or not, over how many axes of positions; whether PIECES
-    programs that run at once hold a row (`shared`), a thread or a few have one out of a run of them (`dealt`), or a program has some classes of a row of which nothing is reduced, HELD tiles of them one after the other (`cut`),
-    or it holds a row in TILES tiles (`tiled`), or walks no classes, and adds up what positions come to (`summed`)."""
+    """How a kernel goes over positions and classes; the module's docstring has more."""
 
-    by_class: bool
+    by_class: bool  # whether classes are along the tile's last axis; else positions
     streamed: bool
-    axes: int
-    shared: bool = False
+    axes: int  # of positions
+    shared: bool = False  # among PIECES programs
     dealt: bool = False
-    cut: bool = False
-    tiled: bool = False
-    summed: bool = False
+    cut: bool = False  # no reduction over classes: a program has HELD tiles of a row's classes
+    tiled: bool = False  # into TILES tiles
+    summed: bool = False  # no classes: results of positions are added up over all of them
 
 
-START = "rest = tl.program_id(0).to(INDEX)"  # of a kernel's lines, where its positions begin
-MOST_TILES = 8  # that a program holds of a row
-PAIRINGS = tl.constexpr(10)  # that sum all a thread holds
+START = (
+    "rest = tl.program_id(0).to(INDEX)"  # the line from which on a kernel computes its positions
+)
+MOST_TILES = 8  # tiles of a row that a program holds
+PAIRINGS = tl.constexpr(10)  # halvings that reduce all classes of a thread
 INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
 NEUTRAL = {"total": "0.0", "largest": "float('-inf')"}
 
@@ -99,7 +95,7 @@ def total_of(x, AXIS: tl.constexpr):
 
 @triton.jit
 def held_total(x):
-    """What a thread holds, in pairs, whose roundings are few."""
+    """The sum of the classes of a thread, added up in pairs, which has small rounding errors."""
     for _ in tl.static_range(PAIRINGS):
         if x.shape[0] > 1:
             x = tl.sum(tl.reshape(x, [2, x.shape[0] // 2, x.shape[1], x.shape[2]]), 0)
@@ -108,7 +104,7 @@ def held_total(x):
 
 @triton.jit
 def folded(x, FOLD: tl.constexpr):
-    """With so many neighbours of each lane, which one thread has read as a vector, along the first axis."""
+    """The tile with FOLD neighbours of its last axis, which a thread has read as a vector, moved to the first axis."""
     if FOLD > 1:
         x = tl.reshape(x, [x.shape[0], x.shape[1], x.shape[2] // FOLD, FOLD])
         x = tl.permute(x, (3, 0, 1, 2))
@@ -123,7 +119,7 @@ def largest_of(x, y):
 
 @triton.jit
 def largest_along(x, AXIS: tl.constexpr):
-    """NaN where one is. Interpreted, a reduction by a function would take seconds for each program."""
+    """The largest along an axis, NaN if one is. The interpreter would take seconds for a reduction by a function, so it has another way."""
     if INTERPRETED:
         unknown = tl.sum((x != x).to(tl.int32), AXIS, keep_dims=True) > 0
         top = tl.max(tl.where(x != x, float("-inf"), x), AXIS, keep_dims=True)
@@ -145,7 +141,7 @@ def least_of(x, y):
 
 @triton.jit
 def halves(x):
-    """Of what a thread holds, in pairs, the larger ones and the others."""
+    """The classes of a thread in pairs: the larger of each pair, and the smaller."""
     x = tl.reshape(x, [2, x.shape[0] // 2, x.shape[1], x.shape[2]])
     large = largest_along(x, 0)
     if INTERPRETED:
@@ -166,7 +162,8 @@ def held_largest(x):
 
 @triton.jit
 def held_powers(x, top):
-    """The powers of all that a thread holds but of one of the largest, added up: of two the smaller is, and the larger goes on. No comparison and no choice is left for each."""
+    """The sum of exp(x - top) over the classes of a thread but its largest. In each round of pairs the smaller one's power is added and the larger one stays, so that no
+    element needs a comparison with the largest."""
     total = tl.zeros([1, x.shape[1], x.shape[2]], tl.float32)
     for _ in tl.static_range(PAIRINGS):
         if x.shape[0] > 1:
@@ -177,7 +174,7 @@ def held_powers(x, top):
 
 @triton.jit
 def share(x, whole, PRECISE: tl.constexpr):
-    """x / whole for a number of each row from 1 on, or NaN: a product, made better by its remainder where that shows."""
+    """x / whole, where `whole` has one number for each row, 1 or more, or NaN: a product with the reciprocal, corrected by its remainder if PRECISE."""
     inverse = tl.div_rn(1.0, whole)
     quotient = x * inverse
     if PRECISE:
@@ -186,13 +183,13 @@ def share(x, whole, PRECISE: tl.constexpr):
 
 
 MINUS_LN2 = tl.constexpr(-0.6931471805599453)
-LOWEST_POWER = tl.constexpr(-200.0)  # whose power FLOAT cannot tell from 0
+LOWEST_POWER = tl.constexpr(-200.0)  # exp of it is 0 in FLOAT
 
 
 @triton.jit
 def power(x, top, PRECISE: tl.constexpr):
-    """exp(x - top) for the largest of its row: the hardware's power of two of a product, made better by what that lost where it shows. It is 1 where
-    both are equal, and 0 from LOWEST_POWER on.
+    """exp(x - top), where `top` is the largest of x's row: the hardware's exp2 of a product, corrected by the product's rounding error if PRECISE. It is 1 where
+    both are equal, and 0 from LOWEST_POWER down.
     """
     shifted = x - top
     if PRECISE:
@@ -207,20 +204,20 @@ def power(x, top, PRECISE: tl.constexpr):
 
 @triton.jit
 def below(x, y):
-    """-|x - y|, not below a number whose power is 0; 0 for two infinities of one sign, and for NaN: the largest of all is what they make it."""
+    """-|x - y|, at least LOWEST_POWER; 0 for two infinities of one sign and for NaN, which the row's largest carries on by itself."""
     distance = tl.minimum(tl.abs(x - y) * -1.0, 0.0, propagate_nan=tl.PropagateNan.NONE)
     return tl.maximum(distance, LOWEST_POWER)
 
 
 @triton.jit
-def not_above(x, y):
-    """The smaller one; y where x is NaN: an instruction, where a comparison and a choice are two."""
+def min_or_second(x, y):
+    """where(x < y, x, y), which is y if x is NaN, in one instruction."""
     return tl.where(x < y, x, y) if INTERPRETED else tl.minimum(x, y)
 
 
 @triton.jit
-def once_more(x, zero):
-    """The same 16 bits, of which a compiler does not know that they are: what it has computed of them before it will not keep."""
+def opaque_copy(x, zero):
+    """x, hidden from the compiler if it has 16 bits: it then computes anew what it had computed from x, rather than keep it in registers. `zero` is a 0 unknown to it."""
     if not INTERPRETED and x.dtype.primitive_bitwidth == 16:
         x = tl.inline_asm_elementwise("add.u32 $0, $1, $2;", "=r,r,r", [x, zero], dtype=x.dtype, is_pure=True, pack=2)  # fmt: skip
     return x
@@ -228,7 +225,7 @@ def once_more(x, zero):
 
 @triton.jit
 def load_row(pointer, mask, LOWEST: tl.constexpr, POLICY: tl.constexpr):
-    """Classes beyond the last are 0, or lower than all others."""
+    """A tile of a row; padding classes are 0, or with LOWEST minus infinity."""
     if LOWEST and not pointer.dtype.scalar.element_ty.is_floating():
         result = tl.load(pointer, mask=mask, other=0, eviction_policy=POLICY).to(tl.float32)
         result = tl.where(mask, result, float("-inf"))
@@ -244,8 +241,8 @@ def load_dealt(
     pointer, rows, there, LOWEST: tl.constexpr, BY_CLASS: tl.constexpr, HELD: tl.constexpr, LANES: tl.constexpr,
     POSITIONS: tl.constexpr, CLASSES: tl.constexpr,
 ):  # fmt: skip
-    """The first rows from a pointer on, up to POSITIONS. No mask divides a vector but in the last program, where it says twice how many there are at most: their product may
-    overflow, for all that a compiler knows."""
+    """A tile of the first rows from a pointer on, at most POSITIONS. No mask divides a vector but in the last program. The mask there has the bound POSITIONS * CLASSES,
+    too, since the compiler must assume that rows * CLASSES may overflow."""
     at = tl.arange(0, HELD * LANES * POSITIONS)
     if rows >= POSITIONS:
         run = tl.load(pointer + at, mask=at < POSITIONS * CLASSES, other=0)
@@ -293,8 +290,9 @@ def store_dealt(
 def store_hits(
     pointer, target, value, other, rows, SIZE: tl.constexpr, POSITIONS: tl.constexpr, CLASSES: tl.constexpr,
 ):  # fmt: skip
-    """Rows of one constant but for a number of each at its target. These two are handed out, not the elements, which would meet in the same banks of shared memory: NLL's gradient of (300000, 21),
-    FLOAT and BFLOAT16, 11.4 and 10.9 us (15.0 and 15.0), of (100000, 50) 9.2 (16.7), a memset 9.1 and 7.4, 8.4. By parts, which take fewer registers (all at once 14.6 and 13.5)."""
+    """Write rows that have `value` at their target and `other` elsewhere. Targets and values go through shared memory, not the elements, which would have bank conflicts.
+    Microseconds, FLOAT and BFLOAT16, in brackets by elements: NLL's gradient of (300000, 21) 11.4 and 10.9 (15.0 and 15.0), of (100000, 50) 9.2 (16.7), a memset 9.1 and 7.4, 8.4.
+    In parts, which take fewer registers (all at once 14.6 and 13.5)."""
     for part in tl.static_range((POSITIONS * CLASSES + SIZE - 1) // SIZE):
         at = part * SIZE + tl.arange(0, SIZE)
         row = tl.minimum(at // CLASSES, POSITIONS - 1)
@@ -308,21 +306,19 @@ def store_hits(
 
 @triton.jit
 def class_of(target, classes, INDEX: tl.constexpr):
-    """A target that is compared with all classes, as these are numbered; -1 where it is none of them."""
+    """A target as an index of INDEX's type, to compare with all classes; -1 if it is no class."""
     return tl.where((target >= 0) & (target < classes), target, -1).to(INDEX)
 
 
-PIECES = tl.constexpr(8)  # programs of a shared row, as many as every device lets run at once
-SPANS = tl.constexpr(
-    64
-)  # classes: pieces of a row are multiples of it, so that each begins as aligned as its row
+PIECES = tl.constexpr(8)  # programs of a shared row: the largest cluster that every device can run
+SPANS = tl.constexpr(64)  # pieces have multiples of so many classes: all are as aligned as the row
 
 
 @triton.jit
-def joined(value, memory, piece, TOTAL: tl.constexpr):
-    """A reduction of a row, in the order of its pieces, from that of a program's own; all wait until each has told its own.
+def reduce_over_cluster(value, memory, piece, TOTAL: tl.constexpr):
+    """A reduction of a shared row from those of its pieces, in their order: each program writes its own `value`, and waits for the others of its cluster.
 
-    Interpreted programs run one after the other and cannot wait: they run again, and find what all left the time before.
+    Interpreted programs run one after the other and cannot wait: they run again, and read what all wrote the time before.
     """
     tl.store(memory + piece + tl.zeros([1, 1, 1], tl.int32), value)
     zero = tl.program_id(0) * 0
@@ -331,20 +327,20 @@ def joined(value, memory, piece, TOTAL: tl.constexpr):
             "barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned; mov.b32 $0, $1;",
             "=r,r", [zero], dtype=tl.int32, is_pure=False, pack=1,
         )  # fmt: skip
-    several = tl.load(memory + tl.arange(0, PIECES) + zero, volatile=True)
+    partial = tl.load(memory + tl.arange(0, PIECES) + zero, volatile=True)
     if TOTAL:
-        result = tl.sum(several)
+        result = tl.sum(partial)
     elif INTERPRETED:
-        unknown = tl.sum((several != several).to(tl.int32)) > 0
-        result = tl.where(unknown, float("nan"), tl.max(several))
+        unknown = tl.sum((partial != partial).to(tl.int32)) > 0
+        result = tl.where(unknown, float("nan"), tl.max(partial))
     else:
-        result = tl.reduce(several, 0, largest_of)
+        result = tl.reduce(partial, 0, largest_of)
     return tl.full([1, 1, 1], result, tl.float32)
 
 
 @triton.jit
-def handed_out(x, BY_CLASS: tl.constexpr, POSITIONS: tl.constexpr):
-    """A number of each position, which has a thread of its own, to all that have its classes. Along one axis Triton moves these few numbers; else it moves a tile."""
+def broadcast_positions(x, BY_CLASS: tl.constexpr, POSITIONS: tl.constexpr):
+    """Numbers of positions, each in one thread, moved to all threads that have the position's classes. From one axis Triton moves these few numbers, else a whole tile."""
     if POSITIONS > 1 and len(x.shape) == 3:
         x = tl.reshape(x, [POSITIONS])
         x = x[None, :, None] if BY_CLASS else x[None, None, :]
@@ -353,19 +349,19 @@ def handed_out(x, BY_CLASS: tl.constexpr, POSITIONS: tl.constexpr):
 
 @triton.jit
 def store_added(place, x, POSITIONS: tl.constexpr):
-    """What a program's positions come to. That of one needs no sum, for which the last of a row would wait."""
+    """Write the sum over a program's positions. One position needs no sum, which would make the program wait."""
     if POSITIONS > 1:
         tl.store(place, tl.sum(tl.ravel(x)).to(tl.float64))
     else:
         tl.store(place + tl.zeros([1, 1, 1], tl.int32), x.to(tl.float64))
 
 
-COUNTED = tl.constexpr(1024)  # rows that a program counts itself
+COUNTED = tl.constexpr(1024)  # targets that each program counts itself, at most
 
 
 @triton.jit
 def rows_counted(target, rows, stride, classes, ignore_index):
-    """How many of a few targets count: their sum, if each weighs 1."""
+    """How many of at most COUNTED targets count, which is the sum of their weights if each is 1."""
     row = tl.arange(0, COUNTED)
     inside = row < rows
     indices = tl.load(target + row * stride, inside, other=0).to(tl.int64)
@@ -377,7 +373,7 @@ def rows_counted(target, rows, stride, classes, ignore_index):
 def divisor(
     sums, target, rows, stride, classes, ignore_index, WHICH: tl.constexpr, PARTS: tl.constexpr, MEAN: tl.constexpr
 ):  # fmt: skip
-    """What a mean divides by; where nothing has added it up, the number of targets."""
+    """What a mean divides by: a sum that was added up before, or, without `sums`, the number of targets that count."""
     if MEAN:
         if sums is None:
             result = rows_counted(target, rows, stride, classes, ignore_index)
@@ -389,21 +385,21 @@ def divisor(
 
 
 @triton.jit
-def less_one(x):
-    """exp(x) - 1 of float64: near 0 a series, since the difference has few digits."""
+def expm1_float64(x):
+    """expm1 in float64: near 0 a series, since exp(x) - 1 would cancel."""
     near = x * (1.0 + x * (0.5 + x * (0.16666666666666666 + x * 0.041666666666666664)))
     return tl.where(tl.abs(x) < 1e-3, near, tl.exp(x) - 1.0)
 
 
-WIDE_WORDS = {"exp": "tl.exp", "expm1": "less_one", "where": "tl.where", "abs": "tl.abs"}
+WIDE_WORDS = {"exp": "tl.exp", "expm1": "expm1_float64", "where": "tl.where", "abs": "tl.abs"}
 
 
 class Writer:
-    """The lines of one kernel."""
+    """Writes the source of one kernel, line by line. Variables v0, v1, ... are the nodes of the formula's graph."""
 
-    words: Mapping[str, Any] = {}  # beside those of all kernels
-    early: tuple[str, ...] = ("input", "at")
-    rows_left = "size_0 - number * POSITIONS"  # from a program's first one on, where they are dealt
+    words: Mapping[str, Any] = {}  # functions that the source may call beside those of all kernels
+    early: tuple[str, ...] = ("input", "at")  # nodes of a position that held kernels compute first
+    rows_left = "size_0 - number * POSITIONS"  # rows from the program's first one on, if dealt
 
     def __init__(self, formula: Signature, graph: Graph, traversal: Traversal) -> None:
         self.formula, self.graph, self.traversal = formula, graph, traversal
@@ -416,7 +412,7 @@ class Writer:
         self.needed = {node.index for node in needed}
         self.outputs = graph.results[: len(graph.results) - formula.hidden]
         self.level = levels_of(graph)
-        self.wide = self.exact(needed) if formula.sums else set()
+        self.wide = self.float64_nodes(needed) if formula.sums else set()
         self.awaited = False
         self.reads_rows = "Row" in dict(formula.operands).values()
         self.reductions = [node for node in needed if node.what in NEUTRAL]
@@ -424,8 +420,8 @@ class Writer:
         self.lowest = {node.name for node in maxima if node.kind == "Row"}
         self.row, self.column = ("[None, :, None]", "[None, None, :]") if traversal.by_class else ("[None, None, :]", "[None, :, None]")  # fmt: skip
 
-    def exact(self, nodes: Iterable[Node]) -> set[int]:
-        """What a formula of sums makes of the target's own element of a row, and computes in float64: there digits cancel."""
+    def float64_nodes(self, nodes: Iterable[Node]) -> set[int]:
+        """The nodes that are computed in float64, since they cancel: those that follow from a row's element at its target, where the formula has sums."""
         wide: set[int] = set()
         for node in nodes:
             at_target = node.what == "at" and node.of[0].kind == "Row"
@@ -446,7 +442,7 @@ class Writer:
         return f"v{node.index}" if exact else f"v{node.index}.to(tl.float64)"
 
     def wide_line(self, node: Node) -> str:
-        """The same in float64."""
+        """`line` for a node in float64."""
         operands = [self.wide_name(each) for each in node.of]
         if node.what == "at":
             x, target = node.of[0].name, self.name(node.of[1])
@@ -464,7 +460,7 @@ class Writer:
         return f"v{node.index} = {text}"
 
     def number(self, name: str) -> str:
-        """A number of the formula, or a sum."""
+        """The expression of a formula's number, or of a sum."""
         if self.formula.sums and name == "class_count":
             return "tl.full([], 1.0, tl.float32) * classes"
         if self.formula.sums and name in DIVISORS:
@@ -478,7 +474,7 @@ class Writer:
         return f"tl.full([], number_{name}, tl.float32)"
 
     def line(self, node: Node) -> str:
-        """What computes a value from those before it."""
+        """The line that computes a node from its operands."""
         if node.index in self.wide:
             return self.wide_line(node)
         operands = [self.name(each) for each in node.of]
@@ -519,8 +515,8 @@ class Writer:
                 text = f"power({', '.join(map(self.name, node.of[0].of))}, PRECISE)"
             case "exp" if "c" in node.axes:
                 text = f"hardware_exp({operands[0]}, PRECISE)"
-            case "where" if _is_not_above(node):
-                text = f"not_above({operands[1]}, {operands[2]})"
+            case "where" if _is_min_or_second(node):
+                text = f"min_or_second({operands[1]}, {operands[2]})"
             case "neg":
                 text = f"{operands[0]} * -1.0"
             case "~":
@@ -535,7 +531,7 @@ class Writer:
         return f"v{node.index} = {text}"
 
     def reduction(self, node: Node, lanes: str = "") -> list[str]:
-        """A reduction of what a program has of a row: of the tile, or of lanes that took several in; of the edges, and of the other programs' pieces."""
+        """The lines of a reduction: of the tile, or of `lanes`, which have accumulated several tiles; then of the row's edges, and of other programs' pieces."""
         value, text = f"v{node.index}", self.reduced(node.what, lanes or self.masked(node))
         lines = [f"{value} = {text}"]
         if self.has_edges:
@@ -544,28 +540,28 @@ class Writer:
             lines += self.edges([*self.lines(self.computed(node.of)), f"{value} = {both}"])
         if self.traversal.shared:
             place = f"number * {len(self.reductions)} + {[each.index for each in self.reductions].index(node.index)}"
-            lines.append(f"{value} = joined({value}, exchange + ({place}) * PIECES, block, {node.what == 'total'})")  # fmt: skip
+            lines.append(f"{value} = reduce_over_cluster({value}, exchange + ({place}) * PIECES, block, {node.what == 'total'})")  # fmt: skip
         return lines
 
     def computed(self, nodes: tuple[Node, ...]) -> list[Node]:
-        """What differs along the classes, but for what is read."""
+        """The nodes with a class axis that others need, without inputs."""
         return [node for node in self.graph.needed(nodes, "c") if node.what != "input"]
 
     def masked(self, node: Node) -> str:
-        """A reduction's operand, with the neutral element for classes beyond the last."""
+        """A reduction's operand, with the neutral element for padding classes."""
         operand = node.of[0]
         value, neutral = self.name(operand), NEUTRAL[node.what]
-        if self.beyond(operand) == neutral:
+        if self.padding_value(operand) == neutral:
             return value
         value = f"tl.where(there, {value}, {neutral})"
         return value if "c" in operand.axes else f"tl.broadcast_to({value}, {self.tile})"
 
-    def beyond(self, node: Node) -> str:
-        """What a value is for classes beyond the last, if that is known. The power of the lowest one is 0 where its row's largest is finite, and all
-        that adds it up is NaN where that is not."""
+    def padding_value(self, node: Node) -> str:
+        """What a node is for padding classes, if that is known; else an empty string. exp(-inf - top) is 0 where the row's largest is finite, and where that is not, sums of
+        powers are NaN anyway."""
         if node.kind == "Row":
             return NEUTRAL["largest" if node.name in self.lowest else "total"]
-        zero, of = NEUTRAL["total"], [self.beyond(operand) for operand in node.of]
+        zero, of = NEUTRAL["total"], [self.padding_value(operand) for operand in node.of]
         if node.what in ("+", "-", "*") and of == [zero, zero]:
             return zero
         if node.what == "rounded":
@@ -576,7 +572,7 @@ class Writer:
             return zero
         if node.what == "exp" and is_below_largest(node.of[0]):
             a, _ = node.of[0].of
-            return zero if self.beyond(a) == NEUTRAL["largest"] else ""
+            return zero if self.padding_value(a) == NEUTRAL["largest"] else ""
         return ""
 
     def reduced(self, what: str, value: str) -> str:
@@ -621,14 +617,14 @@ class Writer:
         return lines
 
     def values(self, nodes: Iterable[Node]) -> list[str]:
-        """The same, with what is float64 behind all that it needs."""
-        several = [*nodes]
+        """`lines`, with nodes in float64 behind all that they need."""
+        ordered = [*nodes]
         return self.lines(
-            [node for part in self.parts(several) for node in part] if self.wide else several
+            [node for part in self.parts(ordered) for node in part] if self.wide else ordered
         )
 
     def parts(self, nodes: Iterable[Node]) -> tuple[list[Node], list[Node], list[Node], list[Node]]:
-        """What is read of each class, what is one for a row, in FLOAT and in float64, and what is computed of each class."""
+        """Nodes in four parts: inputs with a class axis, nodes without one in FLOAT, those in float64, and others with a class axis."""
         parts: tuple[list[Node], list[Node], list[Node], list[Node]] = [], [], [], []
         for node in nodes:
             by_class = "c" in node.axes
@@ -638,9 +634,9 @@ class Writer:
             parts[place].append(node)
         return parts
 
-    def cut(self, nodes: Iterable[Node]) -> list[str]:
-        """Pieces of a row of which nothing is reduced: what is one for the row, then a tile after the other. Each is read while the one before is computed, and widened
-        only then, which takes half as many registers. What is float64 is computed by a program that may have the target; the first has the row's edges."""
+    def cut_lines(self, nodes: Iterable[Node]) -> list[str]:
+        """The lines of a `cut` kernel: nodes without a class axis, then a tile after the other. Each tile is read while the one before is computed, and is widened
+        only after that, which takes half as many registers. Nodes in float64 are computed only by programs that may have the target; the first has the row's edges."""
         inputs, numbers, wide, across = self.parts(nodes)
         rows = [node for node in inputs if node.kind == "Row"]
         weights = [node for node in inputs if node.kind != "Row"]
@@ -664,8 +660,8 @@ class Writer:
             *(f"v{node.index} = tl.zeros({self.of_positions}, {'tl.int1' if node.truth else 'tl.float64'})" for node in wide),
             *[f"if tl.max(((block == 0) | (({after} >= 0) & ({after} < CHUNK + VECTOR))).to(tl.int32)) > 0:"] * bool(wide),
             *(f"    {line}" for line in self.lines(wide)),
-            *(f"v{index} = handed_out(v{index}, {self.traversal.by_class}, POSITIONS)" for index in used),
-            *self.written_edges(),
+            *(f"v{index} = broadcast_positions(v{index}, {self.traversal.by_class}, POSITIONS)" for index in used),
+            *self.edge_lines(),
             "if HELD > 1:",
             f"    last = tl.minimum(first + CHUNK, {'end' if self.has_edges else 'classes'})",
             "    for turn in range(first, last, LANES):",
@@ -675,6 +671,7 @@ class Writer:
         ]  # fmt: skip
 
     def stores(self, by_class: bool) -> list[str]:
+        """The lines that write the results with a class axis, or those without."""
         lines = []
         for place, result in enumerate(self.graph.results):
             if ("c" in result.axes) == by_class:
@@ -710,11 +707,11 @@ class Writer:
 
     @staticmethod
     def chooses(node: Node) -> bool:
-        """Whether it is a number of the row, which is rounded once, or a constant."""
+        """Whether a result is, for each class, either one number of the row or a constant: then that number is rounded once."""
         return node.what == "where" and node.of[1].axes == "r" and node.of[2].what == "constant"
 
     def added(self, which: int, result: Node) -> str:
-        """Of a result that is added up over positions, what a program's come to: one kind of these lies behind the other. A count is one of integers."""
+        """The line that writes a program's sum of a result over its positions; `which` counts such results, whose sums follow each other. Counts are added as integers."""
         programs = f"tl.num_programs(0) // {'PIECES' if self.traversal.shared else 1}"
         each = f"tl.where(inside, {self.name(result)}, 0.0).to(tl.float64)"
         if result.what == "where" and [node.name for node in result.of[1:]] == [1.0, 0.0]:
@@ -733,8 +730,8 @@ class Writer:
             return stride
         return f"(1 if NEAR_{name} == {2 if self.traversal.by_class else 1} else {stride})"
 
-    def head(self) -> list[str]:
-        """Where the program's positions lie."""
+    def prologue(self) -> list[str]:
+        """The first lines: types and units of the arguments, the program's positions, and the offsets of its operands there."""
         by_class, axes = self.traversal.by_class, self.traversal.axes
         text = ["INDEX: tl.constexpr = tl.int64 if WIDE else tl.int32"]
         results = [(str(place), "Row" if "c" in result.axes else "PerRow") for place, result in enumerate(self.outputs)]  # fmt: skip
@@ -761,14 +758,14 @@ class Writer:
                 "span = span.to(INDEX) * SPANS",
             ]
         if self.traversal.cut:
-            text += self.in_panels()
+            text += self.cut_position()
         text.append("number = rest")
         if self.traversal.dealt:
             text.append("run = number * (POSITIONS * CLASSES)")
         last = axes - 1
         if by_class:
             text.append(f"rest = rest * POSITIONS + tl.arange(0, POSITIONS){self.row}")
-            text += self.along(last)
+            text += self.split_position(last)
         else:
             blocks = f"((size_{last} + POSITIONS - 1) // POSITIONS)"
             text += [
@@ -776,28 +773,30 @@ class Writer:
                 f"    at_{last} = rest % {blocks} * POSITIONS + tl.arange(0, POSITIONS){self.row}",
                 f"    inside = at_{last} < size_{last}",
                 f"    rest = rest // {blocks}",
-                *(f"    {line}" for line in self.along(last - 1)),
+                *(f"    {line}" for line in self.split_position(last - 1)),
                 "else:",
                 f"    rest = rest * POSITIONS + tl.arange(0, POSITIONS){self.row}",
-                *(f"    {line}" for line in self.along(last)),
+                *(f"    {line}" for line in self.split_position(last)),
                 "    inside = at_0 < size_0",
             ]
         if by_class:
             text.append("inside = at_0 < size_0")
-        for name in self.placed():
+        for name in self.operands_by_position():
             terms = [f"at_{axis} * {self.stride(name, axis)}" for axis in range(axes)]
             text.append(f"first_{name} = {' + '.join(terms)}")
-        if self.has_edges:  # a program has one position then, and all rows have one stride
-            own_rows = [f"from_{name}" for name, kind in self.formula.operands if kind == "Row"]
-            own_rows += [f"to_{name}" for name, kind in results if kind == "Row"]
-            row, first = rows[0], own_rows[0]
+        if (
+            self.has_edges
+        ):  # with VECTOR > 1 a program has one position, and all rows have one stride
+            pointers = [f"from_{name}" for name, kind in self.formula.operands if kind == "Row"]
+            pointers += [f"to_{name}" for name, kind in results if kind == "Row"]
+            row, first = rows[0], pointers[0]
             text += [
                 "end = classes",
                 "if VECTOR > 1:",
-                # All begin as far off a vector's bounds: from the bounds before that on, places are counted.
+                # All rows are misaligned by the same bytes: offsets are counted from the aligned address before them.
                 f"    BYTES: tl.constexpr = {first}.dtype.element_ty.primitive_bitwidth // 8",
                 f"    off = ({first}.to(tl.int64) % (VECTOR * BYTES) // BYTES).to(INDEX)",
-                *(f"    {name} = tl.multiple_of({name} - off, 16)" for name in own_rows),
+                *(f"    {name} = tl.multiple_of({name} - off, 16)" for name in pointers),
                 *(f"    first_{name} = first_{name} + off" for name in rows),
                 f"    begin = number * stride_{row}_0 + off",
                 "    whole = (begin + (VECTOR - 1)) // VECTOR * VECTOR",
@@ -815,8 +814,9 @@ class Writer:
             ]
         return [*text, f"lane = tl.arange(0, HELD).to(INDEX)[:, None, None] * LANES + {lanes}"]
 
-    def in_panels(self) -> list[str]:
-        """The piece and the positions of a program: all pieces of some positions, or, of images, of a panel of such, whose programs write a plane after the other."""
+    def cut_position(self) -> list[str]:
+        """The lines for the piece of classes and the positions of a `cut` program. In rows, all pieces of some positions follow each other; in images, programs write the
+        planes of a panel of positions one after the other."""
         if self.traversal.by_class:
             return ["block = rest % pieces", "rest = rest // pieces"]
         return [
@@ -828,8 +828,10 @@ class Writer:
         ]
 
     def edge_values(self) -> list[str]:
-        """The classes of a row's edges, and what is read of them."""
-        others = " + block * (2 * VECTOR)" if self.traversal.shared else ""  # have none
+        """The lines for the classes of a row's edges, and their inputs."""
+        others = (
+            " + block * (2 * VECTOR)" if self.traversal.shared else ""
+        )  # other pieces have none
         inputs = [node for node in self.graph.nodes if node.what == "input" and "c" in node.axes and node.index in self.needed]  # fmt: skip
         return [
             f"c = tl.arange(0, 2 * VECTOR).to(INDEX){self.column}",
@@ -842,7 +844,7 @@ class Writer:
         ]
 
     def fold(self) -> list[str]:
-        """FOLD classes beside each other are one thread's, as it reads them by vectors."""
+        """The line for FOLD: how many neighbouring classes a thread has, since it reads them as a vector."""
         rows = [name for name, kind in self.formula.operands if kind == "Row"]
         if not self.traversal.by_class or not rows:
             return ["FOLD: tl.constexpr = 1"]
@@ -855,15 +857,15 @@ class Writer:
         ]
 
     @staticmethod
-    def along(last: int) -> list[str]:
-        """Where positions, numbered through the axes up to the last, lie along each."""
+    def split_position(last: int) -> list[str]:
+        """The lines that split the number of a position into its indices along the axes up to `last`."""
         text = []
         for axis in reversed(range(1, last + 1)):
             text += [f"at_{axis} = rest % size_{axis}", f"rest = rest // size_{axis}"]
         return [*text, "at_0 = rest"] if last >= 0 else text
 
     def chunk(self, start: str) -> list[str]:
-        """The classes of a tile that begins at one of them. Targets are compared with lanes, whose numbers are known."""
+        """The lines for the classes of a tile that begins at `start`. Targets are compared with `lane`, which is a constant."""
         if not self.has_edges:
             return [f"start = {start}", "c = lane + start", "there = c < classes"]
         mine = " & (lane < span)" if self.traversal.shared else ""
@@ -877,14 +879,14 @@ class Writer:
             f"there = (place < end){mine}",
         ]
 
-    def placed(self) -> list[str]:
-        """The operands that have a place for each position."""
+    def operands_by_position(self) -> list[str]:
+        """The operands and results that vary along positions."""
         inputs = [name for name, kind in self.formula.operands if kind != "PerClass"]
         return [*inputs, *map(str, range(len(self.outputs)))]
 
-    def held(self) -> list[str]:
-        """Each reduction as early as it can be, so that registers hold less at a time."""
-        # What is loaded for a row first, so that nothing waits for it in the end.
+    def held_lines(self) -> list[str]:
+        """The lines of a held kernel: each reduction as early as possible, so that fewer registers are in use at a time."""
+        # Loads of positions come first, so that nothing waits for them later.
         order = {
             node.index: node
             for node in self.graph.needed(self.graph.results)
@@ -894,31 +896,31 @@ class Writer:
             order |= {each.index: each for each in self.graph.needed((node,))}
         order |= {each.index: each for each in self.graph.needed(self.graph.results)}
         if self.traversal.cut:
-            return self.cut(order.values())
+            return self.cut_lines(order.values())
         if self.traversal.tiled:
-            return self.tiled([*order.values()])
+            return self.tiled_lines([*order.values()])
         chunk = self.chunk("block * span" if self.traversal.shared else "0")
-        return chunk + self.written([*order.values()])
+        return chunk + self.tile_lines([*order.values()])
 
-    def written(self, nodes: list[Node]) -> list[str]:
-        """What becomes of a tile."""
-        return [*self.values(nodes), *self.stores(True), *self.written_edges(), *self.stores(False)]
+    def tile_lines(self, nodes: list[Node]) -> list[str]:
+        """The lines that compute a tile and write its results."""
+        return [*self.values(nodes), *self.stores(True), *self.edge_lines(), *self.stores(False)]
 
-    def tiled(self, nodes: list[Node]) -> list[str]:
-        """The same of several tiles, each by names of its own. Of 16 bits a thread holds what it has read, and computes all from it once more after each reduction: that takes
-        half as many registers."""
+    def tiled_lines(self, nodes: list[Node]) -> list[str]:
+        """`tile_lines` for a row in several tiles, whose variables have suffixes. Of 16 bits a thread holds the inputs, and computes all from them again after each reduction,
+        which takes half as many registers."""
         known: set[int] = set()
-        several: list[Node] = []
+        pending: list[Node] = []
         rows = [node for node in nodes if node.kind == "Row"]
         read = [f"read{node.index} = {self.raw(node)}" for node in rows]
-        text = self.of_tiles([*self.chunk("TILE * CHUNK"), *read])
+        text = self.for_each_tile([*self.chunk("TILE * CHUNK"), *read])
 
         def values(nodes: list[Node], again: bool) -> list[str]:
             lines = []
             for node in nodes:
                 raw = f"read{node.index}"
                 if node.kind == "Row":
-                    lines += [f"{raw} = once_more({raw}, zero)"] * again + [f"v{node.index} = widen({raw}, COMPUTE)"]  # fmt: skip
+                    lines += [f"{raw} = opaque_copy({raw}, zero)"] * again + [f"v{node.index} = widen({raw}, COMPUTE)"]  # fmt: skip
                 else:
                     lines += self.lines([node])
             return lines
@@ -926,10 +928,10 @@ class Writer:
         def stage(last: list[str], targets: tuple[Node, ...]) -> list[str]:
             again = [each for each in self.graph.needed(targets, "c") if each.index in known]
             packed = [f"    {line}" for line in values(again, True)]
-            lines = [*["if PACKED:"] * bool(packed), *packed, *values(several, False), *last]
-            known.update(node.index for node in several)
-            several.clear()
-            return self.of_tiles(lines)
+            lines = [*["if PACKED:"] * bool(packed), *packed, *values(pending, False), *last]
+            known.update(node.index for node in pending)
+            pending.clear()
+            return self.for_each_tile(lines)
 
         for node in nodes:
             if node.what in NEUTRAL:
@@ -937,23 +939,23 @@ class Writer:
                 last = [f"value = {self.masked(node)}", f"so_far = value if TILE == 0 else {step}"]
                 text += [*stage(last, node.of), *self.reduction(node, "so_far")]
             elif "c" in node.axes:
-                several.append(node)
+                pending.append(node)
             else:
                 text += self.lines([node])
         text += stage(self.stores(True), self.graph.results)
-        return [*text, *self.written_edges(), *self.stores(False)]
+        return [*text, *self.edge_lines(), *self.stores(False)]
 
     def raw(self, node: Node) -> str:
-        """What is read, before it is widened."""
+        """The expression that loads an input, before it is widened."""
         return self.load(node).removeprefix("widen(").removesuffix(", COMPUTE)")
 
-    def of_tiles(self, lines: list[str]) -> list[str]:
+    def for_each_tile(self, lines: list[str]) -> list[str]:
         text = []
         for tile in range(MOST_TILES):
-            text += [f"if TILES > {tile}:", *(f"    {self.of_tile(tile, line)}" for line in lines)]
+            text += [f"if TILES > {tile}:", *(f"    {self.for_tile(tile, line)}" for line in lines)]
         return text
 
-    def of_tile(self, tile: int, line: str) -> str:
+    def for_tile(self, tile: int, line: str) -> str:
         return self.renamed(re.sub(r"\bTILE\b", str(tile), line), f"_{tile}", ())
 
     def loop(
@@ -963,25 +965,25 @@ class Writer:
         forward, backward = "turn", f"(({size} - 1) // CHUNK * CHUNK - turn)"
         inside = self.graph.needed(nodes, "c")
         body = [*self.chunk(forward if turn % 2 else backward), *self.lines(inside, policy), *last]
-        # Sums of positions side by side, of what is read once: classes are on their way while those before are added up.
+        # Where positions are last and all is read once, the next classes are loaded while these are added up.
         ahead = not (self.traversal.by_class or writes or any(node.what == "exp" for node in inside)) and max(self.level.values()) == 1  # fmt: skip
         turns = f"tl.range(0, {size}, CHUNK, num_stages=3)" if ahead else f"range(0, {size}, CHUNK)"
         return [f"for turn in {turns}:", *(f"    {line}" for line in body)]
 
     def edges(self, lines: list[str]) -> list[str]:
-        """The same of the edges, by names of their own."""
+        """The same lines for a row's edges, whose variables have a suffix."""
         shaped = [line.replace(self.tile, "[1, 1, 2 * VECTOR]") for line in lines]
         return ["if VECTOR > 1:", *(f"    {self.renamed(line, '_of_edge', ('lane',))}" for line in shaped)]  # fmt: skip
 
     def renamed(self, line: str, suffix: str, others: tuple[str, ...]) -> str:
-        """With other names for what differs along the classes."""
+        """A line with a suffix for the variables that have a class axis."""
         named = [f"{kind}{node.index}" for node in self.graph.nodes if "c" in node.axes for kind in ("v", "read")]  # fmt: skip
         pattern = re.compile(
             rf"\b({'|'.join(['c', 'start', 'there', 'place', *others, *named])})\b"
         )
         return pattern.sub(rf"\1{suffix}", line)
 
-    def written_edges(self) -> list[str]:
+    def edge_lines(self) -> list[str]:
         if not self.has_edges or not self.stores(True):
             return []
         written = [*self.lines(self.computed(self.graph.results)), *self.stores(True)]
@@ -990,20 +992,21 @@ class Writer:
         first, *lines = self.edges([*self.edge_values(), *written])
         return [first, "    if block == 0:", *(f"    {line}" for line in lines)]
 
-    def ready(self, level: int) -> list[str]:
-        """What is known of positions when a level's loop has ended, beside its reductions."""
+    def row_values(self, level: int) -> list[str]:
+        """The lines for nodes without a class axis that can be computed after a level's loop, beside its reductions."""
         nodes = [node for node in self.graph.nodes if self.is_of_rows(node, level)]
         return self.lines(node for node in nodes if node.index in self.needed)
 
     def is_of_rows(self, node: Node, level: int) -> bool:
         return self.level[node.index] == level and "c" not in node.axes and node.what not in NEUTRAL
 
-    def online(self, top: Node, alike: Mapping[str, Node]) -> list[str]:
-        """Take a tile into a lane's largest, and what is summed relative to it (see `online_of`). Of several classes of a thread, in one vector and in several, the
-        largest is found first, and the sums are rescaled once; of one, there is one exp: of the sum where the element is above the largest, else of the element.
-        """
+    def online_update(self, top: Node, relatives: Mapping[str, Node]) -> list[str]:
+        """The lines of an online softmax: they update each lane's largest with a tile, and the sums that are relative to it (`relatives`, see `online_of`).
+
+        Where a thread has several classes, their largest is found first, and the sums are rescaled once. Where it has one, there is one exp: to rescale the sum if the
+        element is above the largest, else of the element."""
         lanes = f"lanes{top.index}"
-        sums = {kind: f"lanes{node.index}" for kind, node in alike.items()}
+        sums = {kind: f"lanes{node.index}" for kind, node in relatives.items()}
         several = [
             f"tile_top = {'held_largest(value)' if OTHERS in sums else 'largest_along(value, 0)'}",
             f"new = largest_of({lanes}, tile_top)",
@@ -1026,7 +1029,7 @@ class Writer:
             several.append(f"{sums[OTHERS]} = {sums[OTHERS]} * less + held_powers(value, finite) + {small}")  # fmt: skip
         if APART in sums:
             # Each of those summed is as much farther from the largest as that has grown.
-            weight, constant, _ = part_of(alike[APART])
+            weight, constant, _ = part_of(relatives[APART])
             part = repr(constant.name)
             seen = (
                 f"{lanes}_weights"
@@ -1068,14 +1071,14 @@ class Writer:
         return ["value = folded(value, FOLD)", "if HELD * FOLD == 1:", *(f"    {line}" for line in one), "else:", *(f"    {line}" for line in several)]  # fmt: skip
 
     @staticmethod
-    def rescaled(node: Node, kind: str, top: Node, alike: Mapping[str, Node]) -> str:
-        """What a lane has summed relative to its own largest, relative to that of the row."""
+    def rescaled(node: Node, kind: str, top: Node, relatives: Mapping[str, Node]) -> str:
+        """The expression of a lane's sum, which is relative to the lane's largest, rescaled to the row's."""
         lanes, own, whole = f"lanes{node.index}", f"lanes{top.index}", f"v{top.index}"
         scale = f"power({own}, {whole}, PRECISE)"
         match kind:
             case "weighted":
                 fall = f"tl.maximum({own} - {whole}, LOWEST_POWER)"
-                return f"tl.fma({fall}, lanes{alike[POWERS].index}, {lanes}) * {scale}"
+                return f"tl.fma({fall}, lanes{relatives[POWERS].index}, {lanes}) * {scale}"
             case "others":
                 return f"tl.where({own} == {whole}, {lanes}, ({lanes} + 1.0) * {scale})"
             case "equals":
@@ -1087,25 +1090,26 @@ class Writer:
                 return f"{lanes} + ({lost} + tl.where({own} == float('-inf'), 0.0, {fallen}))"
         return f"{lanes} * {scale}"
 
-    def streamed(self) -> list[str]:
-        text, levels = self.ready(0), max(self.level.values())
+    def streamed_lines(self) -> list[str]:
+        """The lines of a streamed kernel: a loop for each level of reductions, then one that writes."""
+        text, levels = self.row_values(0), max(self.level.values())
         for level in range(1, levels + 1):
             reductions = [node for node in self.reductions if self.level[node.index] == level]
             online = {node.index: online_of(node) for node in reductions}
-            alike: dict[int, dict[str, Node]] = {}  # by the largest that they are relative to
+            relatives: dict[int, dict[str, Node]] = {}  # by the largest that they are relative to
             for node in reductions:
                 kind, top = online[node.index]
                 if top is not None:
-                    alike.setdefault(top.index, {})[kind] = node
+                    relatives.setdefault(top.index, {})[kind] = node
             alone, last = [node for node in reductions if online[node.index][1] is None], []
             read = [node.of[0] for node in alone]
             counted = []  # what is summed of each lane beside its largest, without weights
             for node in reductions:
-                relative = node.index in alike or online[node.index][1] is not None
+                relative = node.index in relatives or online[node.index][1] is not None
                 shape = self.tile.replace("HELD", "1").replace("LANES", "LANES // FOLD") if relative else self.tile  # fmt: skip
                 text.append(f"lanes{node.index} = tl.full({shape}, {NEUTRAL[node.what]}, tl.float32)")  # fmt: skip
-                if APART in alike.get(node.index, ()):
-                    weight = part_of(alike[node.index][APART])[0]
+                if APART in relatives.get(node.index, ()):
+                    weight = part_of(relatives[node.index][APART])[0]
                     text.append(f"lanes{node.index}_lost = tl.zeros({shape}, tl.float32)")
                     if weight is None:
                         counted.append(f"lanes{node.index}_weights")
@@ -1115,8 +1119,8 @@ class Writer:
             for node in alone:
                 lanes = f"lanes{node.index}"
                 last.append(f"value = {self.masked(node)}")
-                if node.index in alike:
-                    last += self.online(node, alike[node.index])
+                if node.index in relatives:
+                    last += self.online_update(node, relatives[node.index])
                     continue
                 step = f"{lanes} + value" if node.what == "total" else f"largest_of({lanes}, value)"
                 last.append(f"{lanes} = {step}")
@@ -1129,22 +1133,22 @@ class Writer:
                 kind, top = online[node.index]
                 lanes = f"lanes{node.index}"
                 if top is not None:
-                    lanes = self.rescaled(node, kind, top, alike[top.index])
+                    lanes = self.rescaled(node, kind, top, relatives[top.index])
                     # What of a row its edges need beside the largest.
                     text += self.lines(each for each in self.graph.needed(node.of) if self.is_of_rows(each, level))  # fmt: skip
                 text += self.reduction(node, lanes)
-            text += self.ready(level)
+            text += self.row_values(level)
         writing = self.stores(True)
         if writing:
             # What is read for the last time, but not what is read once.
             text += self.loop(levels + 1, self.graph.results, "evict_first" if levels else "", writing, True)  # fmt: skip
-            text += self.written_edges()
+            text += self.edge_lines()
         return text + self.stores(False)
 
-    def summed(self) -> list[str]:
-        """A program has every block of positions whose number is its own modulo `parts`, and leaves their sums in float64; the only one (ALONE) what these come to.
-        EACH: the first number of each position is written, too."""
-        head, results = self.head(), self.graph.results
+    def summed_lines(self) -> list[str]:
+        """The lines of a `summed` kernel: a program adds up every `parts`-th block of positions in float64, and writes its sums, or, if it is the only one (ALONE), the
+        results. With EACH, the first result of each position is written, too."""
+        head, results = self.prologue(), self.graph.results
         start = head.index(START)
         sums = [f"sum{place}" for place in range(len(results))]
         return [
@@ -1166,8 +1170,10 @@ class Writer:
 
     def body(self) -> list[str]:
         if self.traversal.summed:
-            return self.summed()
-        return self.head() + (self.streamed() if self.traversal.streamed else self.held())
+            return self.summed_lines()
+        return self.prologue() + (
+            self.streamed_lines() if self.traversal.streamed else self.held_lines()
+        )
 
     def source(self) -> str:
         pointers, numbers, constexprs = parameters_of(self.formula, len(self.outputs), self.traversal)  # fmt: skip
@@ -1180,8 +1186,9 @@ POWERS, WEIGHTED, OTHERS, EQUALS, APART = "powers", "weighted", "others", "equal
 
 
 def online_of(node: Node) -> tuple[str, Node | None]:
-    """Of a total that is relative to the largest of its row, which one pass can sum as that grows: what it sums, and that largest. Beside what `rows.py` knows so, these are
-    the powers of all below the largest (others), how many are as large (equals), and weight * (x - largest), a part of it (apart)."""
+    """Of a total that is relative to the largest of its row, so that one pass can compute both: which sum it is, and the node of the largest; else "" and None. Beside those that
+    `rows.py` marks (powers, weighted), these are the powers of all below the largest (others), the number of classes that are as large (equals), and the sum of
+    weight * constant * (x - largest) (apart)."""
     if node.what != "total" or node.online is not None:
         return (POWERS if node.sums_powers else WEIGHTED), node.online
     others, _equals, top = beside_largest(node)
@@ -1192,7 +1199,7 @@ def online_of(node: Node) -> tuple[str, Node | None]:
 
 
 def beside_largest(node: Node) -> tuple[Node | None, Node | None, Node | None]:
-    """Of a total that nothing but the sum of all powers beside the largest one's needs, total(where(x == top, 0, exp(x - top))) + (total(where(x == top, 1, 0)) - 1): both totals and the top."""
+    """The two totals and the largest of total(where(x == top, 0, exp(x - top))) + (total(where(x == top, 1, 0)) - 1), if the node is a total that is used in nothing else."""
     several, none = node, (None, None, None)
     while several.what != "+":
         users = [each for each in node.graph.nodes if any(used is several for used in each.of)]
@@ -1222,7 +1229,7 @@ def beside_largest(node: Node) -> tuple[Node | None, Node | None, Node | None]:
 
 
 def part_of(node: Node) -> Any:
-    """Of total(weight * fma(x, constant, -(largest(x) * constant))): the weight, or None, the constant and the largest; or None."""
+    """The weight (None: there is none), the constant and the largest, if a total is total(weight * fma(x, constant, -(largest(x) * constant))); else None."""
     operand, weight = node.of[0], None
     if operand.what == "*" and operand.of[0].kind == "PerClass":
         weight, operand = operand.of
@@ -1236,7 +1243,7 @@ def part_of(node: Node) -> Any:
 
 
 def levels_of(graph: Graph) -> dict[int, int]:
-    """By a value's index: how many passes must end before it is known."""
+    """By a node's index: how many passes over a row must end before it is known."""
     levels: dict[int, int] = {}
     for node in graph.nodes:
         before = max((levels[each.index] for each in node.of), default=0)
@@ -1245,12 +1252,12 @@ def levels_of(graph: Graph) -> dict[int, int]:
 
 
 def is_below_largest(node: Node) -> bool:
-    """Whether it is a row less its largest."""
+    """Whether a node is a row less its largest."""
     return node.what == "-" and node.of[1].what == "largest" and node.of[1].of[0] is node.of[0]
 
 
-def _is_not_above(node: Node) -> bool:
-    """Whether it is where(x < y, x, y)."""
+def _is_min_or_second(node: Node) -> bool:
+    """Whether a node is where(x < y, x, y)."""
     condition, x, y = node.of
     return condition.what == "<" and condition.of[0] is x and _same(condition.of[1], y)
 
@@ -1260,14 +1267,14 @@ def _same(a: Node, b: Node) -> bool:
 
 
 def is_divided(kind: str, by_class: bool) -> bool:
-    """Whether a kernel is told strides of such an operand divided by UNIT."""
+    """Whether the strides of an operand of this kind are passed divided by UNIT."""
     return kind == "Row" or (kind in ("PerRow", "Target") and not by_class)
 
 
 def parameters_of(
     formula: Signature, results: int, traversal: Traversal
 ) -> tuple[list[str], list[str], list[str]]:
-    """A kernel's parameters: pointers, numbers, and those that are known when its code is made."""
+    """The names of a kernel's parameters: pointers, numbers, and constexprs."""
     inputs = [name for name, _ in formula.operands]
     outputs = [str(place) for place in range(results)]
     pointers = [*(f"from_{name}" for name in inputs), *(f"to_{place}" for place in outputs)]
@@ -1301,8 +1308,8 @@ def parameters_of(
 def kernel_of(signature: Signature, graph: Graph, traversal: Traversal, writer: type[Writer] = Writer) -> Any:  # fmt: skip
     """The kernel that computes a graph's results."""
     scope = {
-        **WORDS, "await_sums": await_sums, "let_next_start": let_next_start, "store_nll": store_nll, "store_added": store_added, "divisor": divisor, "less_one": less_one, "not_above": not_above, "handed_out": handed_out, "read_wide_sum": read_wide_sum, "PIECES": PIECES, "SPANS": SPANS, "class_of": class_of, "joined": joined, "divide": divide, "hardware_exp": hardware_exp, "log_from_one": log_from_one, "widen": widen, "largest": largest, "largest_of": largest_of, "folded": folded, "load_row": load_row, "load_dealt": load_dealt, "store_dealt": store_dealt, "store_hits": store_hits, "power": power, "LOG2_E": LOG2_E, "LOWEST_POWER": LOWEST_POWER,
-        "below": below, "once_more": once_more, "largest_along": largest_along, "held_total": held_total, "held_largest": held_largest, "held_powers": held_powers, "least_of": least_of, "share": share, "total_of": total_of,
+        **WORDS, "await_sums": await_sums, "let_next_start": let_next_start, "store_nll": store_nll, "store_added": store_added, "divisor": divisor, "expm1_float64": expm1_float64, "min_or_second": min_or_second, "broadcast_positions": broadcast_positions, "read_wide_sum": read_wide_sum, "PIECES": PIECES, "SPANS": SPANS, "class_of": class_of, "reduce_over_cluster": reduce_over_cluster, "divide": divide, "hardware_exp": hardware_exp, "log_from_one": log_from_one, "widen": widen, "largest": largest, "largest_of": largest_of, "folded": folded, "load_row": load_row, "load_dealt": load_dealt, "store_dealt": store_dealt, "store_hits": store_hits, "power": power, "LOG2_E": LOG2_E, "LOWEST_POWER": LOWEST_POWER,
+        "below": below, "opaque_copy": opaque_copy, "largest_along": largest_along, "held_total": held_total, "held_largest": held_largest, "held_powers": held_powers, "least_of": least_of, "share": share, "total_of": total_of,
     }  # fmt: skip
     scope |= writer.words
     return Kernel(writer(signature, graph, traversal).source(), scope)

@@ -1,9 +1,12 @@
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator"
-"""Training steps of cross entropy: what their row formula's kernels have beside those of `row_source.py`. A program holds all classes of its positions, so that logits are read
-once and the gradient is written once: with the loss, for the gradient of the loss that is expected (AHEAD), or by a second kernel, which does nothing but where another came (LATE).
+"""Kernels of training steps of cross entropy: `StepWriter` adds to `row_source.py` what they need. A program holds all classes of its positions, so that logits are read once.
 
-Few instructions and registers decide how fast a thread that has all classes of a position is. So powers lack a factor of their row, which numbers of the row take over; a target is compared
-with numbers of registers, which are constants; what is 0 beyond the last class is -0 in sums; and what the gradient needs of targets and weights is computed anew, as a compiler would keep it.
+The AHEAD kernel computes the loss, and writes the gradient for the loss's gradient that is expected, that of the step before. The LATE kernel runs in the backward pass, and
+writes the gradient anew only where the loss's gradient is another one.
+
+A thread that has all classes of a position is fast if it takes few instructions and registers. So powers lack a factor of their row, by which numbers of the row are multiplied instead;
+a target is compared with register numbers, which are constants; padding is -0 in sums, which the compiler leaves out; and what the gradient needs of targets and weights is
+computed again after the loss, where the compiler would keep it in registers.
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ from openaclnn.engines.gpu.kernels.row_source import (
 from openaclnn.engines.gpu.kernels.sums import add_up, let_next_start
 
 EXPECTED, SURE = tl.constexpr(0), tl.constexpr(1)
-"""What is expected, FLOATs: the loss's gradient, and 1 if it was the same twice."""
+"""Indices in `expected` and in `memory`, FLOATs: the loss's gradient, and 1 if it was what had been expected."""
 
 LARGE = tl.constexpr(65536.0)
 
@@ -41,7 +44,7 @@ def expect(
     count, second_size, third_size, first_stride, second_stride, third_stride, weight_stride, classes, ignore_index, parts,
     OVERLAPPED: tl.constexpr, SUMS: tl.constexpr, AXES: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """What the last backward pass left in memory, and parts of the sums."""
+    """Copy what the last backward pass has left in `memory` to `expected`, and add up parts of the sums."""
     let_next_start(OVERLAPPED)
     if tl.program_id(0) == 0:
         tl.store(expected + EXPECTED, tl.load(memory + EXPECTED))
@@ -55,19 +58,19 @@ def expect(
 
 @triton.jit
 def bits(x):
-    """The gradient of -0 is not that of 0."""
+    """The bits of a FLOAT, by which gradients are compared: -0 and 0 give different results."""
     return x.to(tl.int32, bitcast=True)
 
 
 @triton.jit
 def is_strange(base):
-    """Whether a row's largest number is large, infinite or NaN."""
+    """Whether a row's largest number is beyond LARGE, infinite or NaN, so that its powers need the difference first."""
     return (tl.abs(base) <= LARGE) == 0
 
 
 @triton.jit
 def origin(top):
-    """What powers are relative to, the largest of a row, or 0 where all are minus infinity: itself, its part of exponents, the factor that powers lack; and whether one is strange."""
+    """From rows' largest: the base of powers (0 where all classes are minus infinity), its share of exponents, the factor that powers lack, and whether a row is strange."""
     base = tl.where(top == float("-inf"), 0.0, top)
     strange = is_strange(base)
     near = tl.where(strange, 0.0, base)
@@ -78,8 +81,8 @@ def origin(top):
 
 @triton.jit
 def relative_power(x, base, shift, strange, counted):
-    """exp(x - base) but for a factor: with one rounding, where a difference and a product would have two. Of strange rows the difference is taken first, since what a product
-    loses would be no factor then; and of those that do not count, nothing is NaN or infinite."""
+    """exp(x - base) without the factor `scale` of its row: one rounding, where a difference and a product would have two. In strange rows the difference comes first, since
+    the product's error would be no common factor there; and those that do not count get minus infinity, so that nothing is NaN."""
     if strange:
         x = tl.where(is_strange(base), x - base, x)
         x = tl.where(counted, x, float("-inf"))
@@ -88,14 +91,14 @@ def relative_power(x, base, shift, strange, counted):
 
 @triton.jit
 def power_of(x, base, shift, scale):
-    """exp(x - base) of a number of each row."""
+    """exp(x - base) with the factor, for one number of each row."""
     near = tl.where(is_strange(base), x - base, x)
     return tl.where(x == base, 1.0, tl.exp2(tl.fma(near, LOG2_E, shift * -1.0)) * scale)
 
 
 @triton.jit
 def quotient(x, whole):
-    """x / whole for a number of each row that is neither tiny nor huge: a product, made better by its remainder."""
+    """x / whole, where `whole` has one number for each row, neither tiny nor huge: a product with the reciprocal, corrected by its remainder."""
     inverse = reciprocal(whole)
     result = x * inverse
     better = tl.fma(tl.fma(result * -1.0, whole, x), inverse, result)
@@ -104,14 +107,14 @@ def quotient(x, whole):
 
 @triton.jit
 def wide_quotient(x, y):
-    """x / y in float64 by the reciprocal of a FLOAT, made better, which takes fewer registers."""
+    """x / y in float64, by a FLOAT reciprocal and one Newton step, which takes fewer registers than a division."""
     inverse = reciprocal(y.to(tl.float32)).to(tl.float64)
     better = inverse * (2.0 - y * inverse)
     return x * tl.where(better == better, better, inverse)
 
 
 class StepWriter(Writer):
-    """The lines of a step's kernel. Of the row that is read where a condition holds all is read; what does not count is left out where it would show."""
+    """Writes the source of a step's kernel. The formula reads logits only of rows that count; the kernel reads those of all rows, and leaves out the others' results."""
 
     words = {
         "EXPECTED": EXPECTED, "SURE": SURE, "bits": bits, "origin": origin, "relative_power": relative_power, "power_of": power_of, "quotient": quotient,
@@ -138,8 +141,8 @@ class StepWriter(Writer):
             elif node.what == "where" and node.of[1].name == 0.0 and node.of[2].index in self.relative:  # fmt: skip
                 self.relative[node.index] = self.relative[node.of[2].index]
 
-    def exact(self, nodes: Iterable[Node]) -> set[int]:
-        """What is made of numbers in which no logit has a part, and computed in float64: factors of all that follows."""
+    def float64_nodes(self, nodes: Iterable[Node]) -> set[int]:
+        """The nodes that are computed in float64: those that no logit has a part in, since all that follows is multiplied by them."""
         of_rows: set[int] = set()
         wide: set[int] = set()
         for node in nodes:
@@ -151,7 +154,7 @@ class StepWriter(Writer):
         return wide
 
     def is_expected(self, node: Node) -> bool:
-        """Whether it is the gradient of the loss, which no operand has."""
+        """Whether a node is the loss's gradient in the AHEAD kernel, which has no such operand: it is the one that is expected."""
         return self.ahead and node.kind == "PerRow"
 
     def name(self, node: Node) -> str:
@@ -223,15 +226,15 @@ class StepWriter(Writer):
         # -0 changes no sum: compilers know that, and leave it out.
         return f"tl.where(there, {self.name(node.of[0])}, {'-' + NEUTRAL['total']})"
 
-    def beyond(self, node: Node) -> str:
-        return super().beyond(node.of[1] if node is self.read else node)
+    def padding_value(self, node: Node) -> str:
+        return super().padding_value(node.of[1] if node is self.read else node)
 
     def row_place(self, name: str) -> str:
-        # Of which one part is known but for the step.
+        # The second part is a constant times the step.
         return f"(first_{name} + near_lane * {self.step(name)}) + held_lane * {self.step(name)}"
 
-    def head(self) -> list[str]:
-        *text, _lane = super().head()
+    def prologue(self) -> list[str]:
+        *text, _lane = super().prologue()
         results = [str(place) for place, node in enumerate(self.outputs) if "c" in node.axes]
         rows = [name for name, kind in self.formula.operands if kind == "Row"] + results
         start = text.index(START)
@@ -248,10 +251,10 @@ class StepWriter(Writer):
             "lane = held_lane + near_lane",
         ]
 
-    def written(self, nodes: list[Node]) -> list[str]:
-        """AHEAD: the loss, then the gradient if one is expected. What that has of weights is read once more, so that they take no registers before."""
+    def tile_lines(self, nodes: list[Node]) -> list[str]:
+        """AHEAD: the loss, then the gradient if one is expected, for which weights are read again, so that they take no registers before."""
         if not self.ahead:
-            return super().written(nodes)
+            return super().tile_lines(nodes)
         losses = tuple([node for node in self.graph.results if "c" not in node.axes])
         known = {node.index for node in self.graph.needed((*losses, *self.reductions))}
         first: list[Node] = []
@@ -267,14 +270,14 @@ class StepWriter(Writer):
         ]  # fmt: skip
 
     def body(self) -> list[str]:
-        """LATE: nothing where the gradient is the one that was expected, else the tile anew. What it was is remembered."""
+        """LATE: the tiles whose gradient of the loss is not the one that was expected, or all if none was. The first program notes the gradient for the next step."""
         if self.ahead:
             return super().body()
-        head, rest = self.head(), self.held()
+        head, rest = self.prologue(), self.held_lines()
         start = head.index(START)
-        given = "bits(tl.load(from_gradient + first_gradient, mask=inside, other=0).to(tl.float32))"
+        gradient = "bits(tl.load(from_gradient + first_gradient, mask=inside, other=0).to(tl.float32))"  # fmt: skip
         single = "gradient" in self.formula.singles
-        several = "(sure == 0) | (tl.max(tl.ravel(other).to(tl.int32)) > 0)"
+        differs = "(sure == 0) | (tl.max(tl.ravel(other).to(tl.int32)) > 0)"
         return [
             *head[:start],
             "known, sure = tl.load(expected + EXPECTED), tl.load(expected + SURE)",
@@ -287,7 +290,7 @@ class StepWriter(Writer):
             "for turn in range(tl.program_id(0), last, tl.num_programs(0)):",
             "    rest = tl.cast(turn, INDEX)",
             *(f"    {line}" for line in head[start + 1 :]),
-            *([] if single else [f"    other = inside & ({given} != bits(known))"]),
-            f"    if {'True' if single else several}:",
+            *([] if single else [f"    other = inside & ({gradient} != bits(known))"]),
+            f"    if {'True' if single else differs}:",
             *(f"        {line}" for line in rest),
         ]
