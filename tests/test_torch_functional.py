@@ -680,6 +680,39 @@ def test_a_likelihood_that_nobody_differentiates_has_the_bits_of_one_with_weight
         functional.nll_loss(x, strange, **options)
 
 
+@pytest.mark.parametrize("shape", [(5, 7), (3000, 30), (2, 3, 50, 60), (4, 6, 3)], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_a_cross_entropy_that_nobody_differentiates_has_the_bits_of_one_that_is(
+    shape: tuple[int, ...], dtype: torch.dtype, reduction: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(6)
+    x, weight = torch.randn(shape).to(dtype), torch.rand(shape[1]).to(dtype)
+    target = torch.randint(0, shape[1], shape[:1] + shape[2:])
+    target.view(-1)[::3] = -100
+    cases = [(w, s, z) for w in (None, weight) for s in (0.0, 0.1) for z in (0.0, 0.5)]
+    wide = {weight: weight.float(), None: None}
+    known = [torch.ops.openaclnn.cross_entropy_logits(x, target, wide[w], reduction, -100, s, z)[0] for w, s, z in cases]  # fmt: skip
+
+    def loss_of(weight: Any, smoothing: float, scale: float) -> torch.Tensor:
+        return functional.cross_entropy(x, target, weight, reduction=reduction, label_smoothing=smoothing, zloss_scale=scale)  # fmt: skip
+
+    with openaclnn.use_engine("numpy"):
+        torch.testing.assert_close([loss_of(*case) for case in cases], known)
+
+    def unwanted(*_: Any) -> Any:
+        raise AssertionError("numbers of rows were kept")
+
+    for name in ("fast", "call", "op"):
+        monkeypatch.setattr(functional._LOGITS, name, unwanted)
+    before = openaclnn.get_num_threads()
+    for threads in (1, 2, 3):
+        openaclnn.set_num_threads(threads)
+        for _ in range(2):  # the slow path, then the fast one
+            assert all(map(torch.equal, [loss_of(*case) for case in cases], known))
+    openaclnn.set_num_threads(before)
+
+
 def test_what_is_not_memory_as_it_lies_is_pytorchs() -> None:
     """A view that waits for its negation, written over; weights that are no real numbers."""
     for _ in range(2):

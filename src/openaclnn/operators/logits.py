@@ -120,6 +120,17 @@ CROSS_ENTROPY = inner_operator(
     OPTIONS, numbers=_numbers, order=("target", "input", "weightOptional"),
 )  # fmt: skip
 
+
+def _alone(*arguments: Any, **options: Any) -> Array:
+    return reference(*arguments, **options)[0]
+
+
+LOSS_ALONE = inner_operator(
+    "CrossEntropyAlone", "Cross entropy of logits that need no gradient.", "as that of CrossEntropyLogits", "cross_entropy_alone",
+    {"input": "full", "target": "positions", "weightOptional": "classes"}, {"lossOut": LOSSES}, _alone, (), OPTIONS, numbers=_numbers,
+    order=("target", "input", "weightOptional"), dtypes={"target": (INT64,)},
+)  # fmt: skip
+
 # Label smoothing and a z-loss select other code.
 _FREE = (
     Free("ignore_index", integer=True),

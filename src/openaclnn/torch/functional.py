@@ -14,7 +14,7 @@ from torch.nn import functional as torch_functional
 
 from openaclnn.core.interface import REDUCTIONS
 from openaclnn.core.results import undisturbed
-from openaclnn.operators.likelihood import LOSS_ALONE
+from openaclnn.operators import likelihood, logits as of_logits
 from openaclnn.torch import elementwise
 from openaclnn.torch.dispatch import (
     FLOATS,
@@ -41,6 +41,7 @@ from openaclnn.torch.fused_backward import (
     loss_ahead,
     loss_of_rows,
     may_be_ahead,
+    takes_weight,
 )
 from openaclnn.torch.gradients import CrossEntropy, CrossEntropyOverLogits, Likelihood
 from openaclnn.torch.kernels import KERNELS, PLAIN, Kernel, intercepted
@@ -71,7 +72,7 @@ __all__ = [
 _ROWS = KERNELS["nll_loss"], KERNELS["nll_loss_backward"]
 _PIXELS = KERNELS["nll_loss2d"], KERNELS["nll_loss2d_backward"]
 _BY_RANK = {2: _ROWS, 4: _PIXELS}
-_ALONE = Kernel(LOSS_ALONE)
+_NLL_ALONE, _ENTROPY_ALONE = Kernel(likelihood.LOSS_ALONE), Kernel(of_logits.LOSS_ALONE)
 _LOGITS = KERNELS["cross_entropy_logits"]
 _nll_count, _entropy_count = FUNCTIONS["nll_loss"], FUNCTIONS["cross_entropy"]
 
@@ -100,9 +101,12 @@ def nll_loss(
     if plain and may_take_fast_path(input) and not _checked:
         if weight is None and input.is_cpu and not is_tracked(input):
             # Without weights of ones, and without their total, which none but the gradient asks for.
-            alone: Any = _ALONE.fast(input, target, reduction, ignore_index)
+            alone: Any = _NLL_ALONE.fast(input, target, reduction, ignore_index)
             if alone is NotImplemented:
-                alone = _first_alone(input, target, reduction, ignore_index)
+                options = reduction, ignore_index
+                alone = _first_alone(
+                    _NLL_ALONE, (input, target, *options), None, (*options, 0.0, 0.0)
+                )
             if alone is not NotImplemented:
                 _nll_count.ours += 1
                 return alone  # type: ignore[no-any-return]
@@ -125,12 +129,17 @@ def nll_loss(
     return slow
 
 
-def _first_alone(input: Any, target: Any, reduction: str, ignored: int) -> Any:
-    """The same loss of the first call of a kind, if the kernel takes it; else NotImplemented."""
+def _first_alone(
+    kernel: Kernel, arguments: tuple[Any, ...], weight: Any, options: tuple[Any, ...]
+) -> Any:
+    """A loss on a CPU without what only its gradient asks for, of the first call of a kind, if the kernel takes it; else NotImplemented."""
+    input, target, *_ = arguments
     fits = is_served(input, target) and input.dim() > 1 and input.numel()
-    if fits and is_loss(input, target, None, (reduction, ignored, 0.0, 0.0)):
-        return _ALONE.call(input, target, reduction, ignored)
-    return NotImplemented
+    return (
+        kernel.call(*arguments)
+        if fits and is_loss(input, target, weight, options)
+        else NotImplemented
+    )
 
 
 def _likelihood(
@@ -223,9 +232,16 @@ def quick_cross_entropy(input: Any, target: Any, weight: Any, options: tuple[Any
         loss = loss_ahead(input, target, weight, options)
         if loss is not None:
             return loss
-    elif input.is_cpu:
+    elif input.is_cpu and is_tracked(input):
         loss = loss_of_rows(input, target, weight, options)
         if loss is not None:
+            return loss
+    elif input.is_cpu and takes_weight(input, weight):
+        arguments = input, target, weight if weight is None else weight.float(), *options
+        loss = _ENTROPY_ALONE.fast(*arguments)
+        if loss is NotImplemented:
+            loss = _first_alone(_ENTROPY_ALONE, arguments, weight, options)
+        if loss is not NotImplemented:
             return loss
     reduction, ignore_index, label_smoothing, zloss_scale = options
     result = _LOGITS.fast(

@@ -23,7 +23,7 @@ from openaclnn.engines import cpu, gpu
 from openaclnn.engines.dispatch import current_engine
 from openaclnn.engines.machine.host import machine
 from openaclnn.operators.logit_steps import ROW_STEP, STEP, STEP_GRAD
-from openaclnn.torch.dispatch import is_memory, is_tracked
+from openaclnn.torch.dispatch import is_index, is_memory, is_tracked
 from openaclnn.torch.gradients import Loss, quick
 from openaclnn.torch.kernels import KERNELS, PLAIN, Kernel, intercepted
 
@@ -91,7 +91,7 @@ def is_loss(input: Any, target: Any, weight: Any, options: tuple[Any, ...]) -> b
         all(type(each) in PLAIN and each.device == input.device and not each.is_neg() for each in tensors)
         and not intercepted() and target.dtype is torch.int64 and target.shape == input.shape[:1] + input.shape[2:]
         and (weight is None or (weight.dtype is input.dtype and weight.shape == input.shape[1:2]))
-        and reduction in REDUCTIONS and type(ignored) is int and {type(smoothing), type(scale)} <= NUMBERS and 0 <= smoothing <= 1
+        and reduction in REDUCTIONS and is_index(ignored) and {type(smoothing), type(scale)} <= NUMBERS and 0 <= smoothing <= 1
     )  # fmt: skip
 
 
@@ -187,12 +187,12 @@ _row_step = Kernel(ROW_STEP)
 
 
 def loss_of_rows(input: Any, target: Any, weight: Any, options: tuple[Any, ...]) -> Any:
-    """The loss, which autograd knows; None where it is not computed so."""
+    """The loss of logits that autograd tracks; None where it is not computed so."""
     reduction, ignored, smoothing, scale = options
     shape = input.shape
     if (
         scale or reduction == "none" or len(shape) < 2 or shape[1] > (MOST_CLASSES if len(shape) == 2 else MOST_OF_IMAGES)
-        or not is_tracked(input) or (weight is not None and (type(weight) not in PLAIN or weight.dtype is not input.dtype or weight.requires_grad))
+        or not takes_weight(input, weight)
     ):  # fmt: skip
         return None
     factors = weight if weight is None or weight.dtype is torch.float32 else weight.float()
@@ -205,6 +205,11 @@ def loss_of_rows(input: Any, target: Any, weight: Any, options: tuple[Any, ...])
         results = _row_step.call(*arguments)
     loss, ahead = results
     return CrossEntropyOfRows.apply(input, (loss, (target, weight), [options, ahead]))
+
+
+def takes_weight(input: Any, weight: Any) -> bool:
+    """Whether weights are those that PyTorch takes, and learn nothing."""
+    return weight is None or (type(weight) in PLAIN and weight.dtype is input.dtype and not weight.requires_grad)  # fmt: skip
 
 
 def is_served(input: Any, target: Any) -> bool:

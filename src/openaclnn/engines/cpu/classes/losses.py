@@ -243,6 +243,12 @@ _enter(
 _enter(
     "cross_entropy_row_step", cross_entropy.cross_entropy_loss, "target input", {"lossOut": "single", "gradInputOut": "full"},
 )  # fmt: skip
+_enter(
+    "cross_entropy_alone",
+    cross_entropy.cross_entropy_loss,
+    "target input",
+    {"lossOut": "positions"},
+)
 for _name in ("cross_entropy_logits", "cross_entropy_logits_pixels"):
     _enter(
         _name, cross_entropy.cross_entropy_loss, "target input", {"lossOut": "positions", "topOut": "positions", "restOut": "positions"},
