@@ -85,7 +85,7 @@ UNSERVED = {
     "leaky_relu, leaky_relu_backward, threshold, threshold_backward, hardshrink": f"{_READS}; kernels would be Python, since schemas have a `Scalar`",
     "hardsigmoid, hardsigmoid_backward": "other last places, and bounds that differ by one: PyTorch adds 3 before it divides by 6",
     "gelu": "PyTorch's is 1.6 to 2.2 times as fast by erf on CPUs, and as fast on an H200",
-    "gelu_backward by erf": "its forward is PyTorch's; ours is 1.4 times as fast on CPUs, on an H200 0.96 in FLOAT and 1.25 in BFLOAT16",
+    "gelu_backward by erf": "its forward is PyTorch's; ours is 1.4 times as fast on CPUs, on an H200 as fast in FLOAT, 1.25 in BFLOAT16",
     "log_sigmoid_forward, log_sigmoid_backward": "PyTorch's gradient reads an exponential that its forward keeps, which ours does not make",
     "glu": "its kernel is called by way of Python at sizes that were not seen before",
     "kl_div": "PyTorch makes it of its own operators, and the interface has gradients alone; `functional.kl_div` takes these",

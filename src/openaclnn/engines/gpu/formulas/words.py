@@ -795,7 +795,7 @@ def _half_bell(t):
 
 @triton.jit
 def gelu(x, PRECISE: tl.constexpr = True):
-    """In FLOAT alone: with its quotient and the reduction of its exponential in float64, 19 of 37 instructions, it was right to 0.8 ulp, and took 7% more time."""
+    """In FLOAT alone: with its quotient and the reduction of its exponential in float64 it was right to 0.8 ulp, but half of its instructions were those of which a GPU does half as many in a time."""
     if PRECISE:
         t = _least(tl.abs(x), 14.46)
         q, raised = _half_bell(t)
@@ -838,7 +838,8 @@ def gelu_slope(x, PRECISE: tl.constexpr = True):
         series = tl.fma(tl.fma(series, m, -0.9199395179748535 * DOWN), m, 0.7978845238685608 * DOWN)  # fmt: skip
         below = tl.fma(t * -1.0, series, 0.5 * DOWN)
         below = tl.fma(below, q, below) * raised
-        result = tl.fma(x, -0.0, tl.where(x < 0, below, 1.0 - below))  # of infinities NaN
+        result = tl.fma(x, 0.0, tl.where(x < 0, below, 1.0 - below))  # of infinities NaN
+        result += 0.0  # not -0
     else:
         result = normal_cdf(x, PRECISE) + x * normal_pdf(x, PRECISE)
     return result
