@@ -9,6 +9,7 @@ import pickle
 import re
 import tomllib
 import warnings
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -818,6 +819,34 @@ def test_second_derivatives_keep_their_digits(dtype: torch.dtype) -> None:
     apart = (twice(start, functional, target) - exact).abs().max() / exact.abs().max()
     assert apart < 8 * torch.finfo(dtype).eps
     assert twice(start, functional, torch.full((8,), -100)).eq(0).all()
+
+
+HOOKED: dict[str, tuple[Any, ...]] = {
+    "elu": (), "gelu": (), "relu": (), "glu": (), "softmax": (1,), "log_softmax": (0,), "prelu": (torch.rand(4),),
+    "mse_loss": (torch.randn(3, 4),), "smooth_l1_loss": (torch.randn(3, 4),), "cross_entropy": (torch.tensor([0, 3, 2]),),
+    "nll_loss": (torch.tensor([0, 3, 2]),), "binary_cross_entropy_with_logits": (torch.rand(3, 4),),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HOOKED)
+def test_gradients_of_gradients_where_hooks_save_tensors(name: str) -> None:
+    """As activations are kept on the host with; torch.func, by which such gradients are made elsewhere, refuses them."""
+    start, others = torch.randn(3, 4), HOOKED[name]
+    learn = [other.clone().requires_grad_() for other in others if name == "prelu"]
+    found = []
+    for module, hooks in ((theirs, nullcontext()), (functional, torch.autograd.graph.save_on_cpu())):  # fmt: skip
+        x = start.clone().requires_grad_()
+        with hooks:
+            derivatives = [getattr(module, name)(x, *(learn or others)).pow(2).sum()]
+            for _ in range(3):
+                (first, *more) = torch.autograd.grad(
+                    derivatives[-1], [x, *learn], create_graph=True
+                )
+                found += [first, *more]
+                derivatives.append(sum(each.pow(3).sum() for each in (first, *more)))
+    half = len(found) // 2
+    for own, expected in zip(found[half:], found[:half], strict=True):
+        torch.testing.assert_close(own, expected, rtol=1e-3, atol=1e-3)
 
 
 def test_batches_of_nothing_and_of_many_axes() -> None:

@@ -71,7 +71,7 @@ def test_pairs(shape: tuple[int, ...]) -> None:
 
 def test_gradients_lie_like_pytorchs() -> None:
     x = torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last)
-    for name in ("l1_loss", "smooth_l1_loss"):
+    for name in ("l1_loss", "smooth_l1_loss", "mse_loss", "soft_margin_loss"):
         y = torch.randn_like(x)
         gradients = []
         for module in (theirs, functional):
@@ -79,6 +79,11 @@ def test_gradients_lie_like_pytorchs() -> None:
             loss = getattr(module, name)(leaf, y, reduction="none")
             gradients += torch.autograd.grad(loss.sum(), leaf)
         assert_like(gradients[1], gradients[0])
+    for reduction in range(3):
+        expected = aten.mse_loss_backward(x, x, y, reduction)
+        for _ in range(2):
+            with use():
+                assert_like(aten.mse_loss_backward(x, x, y, reduction), expected)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

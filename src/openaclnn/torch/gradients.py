@@ -6,7 +6,7 @@ A gradient is differentiated as an expression of PyTorch's operations, so that g
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
 import torch
@@ -91,6 +91,39 @@ class Derivative:
         return self.kernel.gradient(*arguments)
 
 
+def _vjp(computed: Callable[..., Any], values: Sequence[Any]) -> tuple[Any, Callable[[Any], Any]]:
+    """What is computed of values, and what gives their gradients for those of the results: by autograd in this thread where tensors are saved
+    by somebody's hooks, which torch.func refuses.
+    """
+    try:
+        results, pullback = torch.func.vjp(computed, *values)  # type: ignore[misc]
+        return results, pullback
+    except RuntimeError:
+        if transformed():
+            raise
+    further = torch.is_grad_enabled()
+    with torch.enable_grad():
+        # Views, since one tensor may have two places.
+        places = [
+            value.view_as(value) if value.requires_grad else value.detach().requires_grad_()
+            for value in values
+        ]
+        results = computed(*places)
+    every = [results] if isinstance(results, torch.Tensor) else results
+
+    def of_places(gradients: Any) -> Any:
+        outer = [gradients] if isinstance(gradients, torch.Tensor) else gradients
+        pairs = [(one, by) for one, by in zip(every, outer, strict=True) if one.requires_grad]
+        if not pairs:
+            return tuple([torch.zeros_like(place) for place in places])
+        ones, outer = zip(*pairs, strict=True)
+        return torch.autograd.grad(
+            ones, places, outer, create_graph=further, materialize_grads=True
+        )
+
+    return results, of_places
+
+
 def _by_others(operator: Operator, arguments: list[Any], gradients: tuple[Any, ...]) -> Any:
     """The derivative of outputs after the first by the first tensor, which no operator computes: by PyTorch's operations. Gradients may be None."""
 
@@ -98,9 +131,8 @@ def _by_others(operator: Operator, arguments: list[Any], gradients: tuple[Any, .
         _, *others = expression(operator, [first, *arguments[1:]])
         return [tensor for tensor, by in zip(others, gradients, strict=True) if by is not None]
 
-    (derivative,) = torch.func.vjp(computed, arguments[0])[1](
-        [by for by in gradients if by is not None]
-    )
+    _, pullback = _vjp(computed, arguments[:1])
+    (derivative,) = pullback([by for by in gradients if by is not None])
     return derivative
 
 
@@ -187,7 +219,7 @@ def _differentiated(kernel: Kernel) -> type[Formula]:
                     return expression(kernel.operator, arguments)
                 return written_out(*map(_in_float64, arguments))
 
-            result, pullback = torch.func.vjp(computed, *[every[place] for place in needed])  # type: ignore[misc]
+            result, pullback = _vjp(computed, [every[place] for place in needed])
             by = [each.to(of.dtype) for each, of in zip(outer, result if several else [result], strict=True)]  # fmt: skip
             derivatives = dict(zip(needed, pullback(tuple(by) if several else by[0]), strict=True))
             return tuple([derivatives.get(place) for place in range(len(every))])

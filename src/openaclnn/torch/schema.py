@@ -134,7 +134,8 @@ def _bound(parameter: Parameter, value: Any) -> Any:
 # Models in channels-last memory rely on that, and so does what PyTorch compiles: views of a result are made by its strides.
 
 
-_ROW_MAJOR = frozenset(("smooth_l1_loss_backward",))  # in PyTorch, whatever its inputs are
+_ROW_MAJOR = frozenset(("smooth_l1_loss_backward", "mse_loss_backward"))
+"""In PyTorch, whatever its inputs are."""
 
 
 @functools.cache
