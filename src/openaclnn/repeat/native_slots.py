@@ -11,8 +11,8 @@ from openaclnn.repeat.slots import MAX_DTYPES, MAX_OPTIONS
     CACHE, COUNT, TURN, CORE, DEVICE_KIND, DEVICE_WORD, STREAM, VERSION, FALLBACK, OVERLOAD, PLACE,
     GET_DEVICE, GET_INDEX, GET_DTYPE, GET_DIM, GET_SIZES, GET_STRIDES, GET_DATA, GET_OFFSET, GET_BYTES, IS_DEFINED,
     EMPTY, ZERO, DELETE, FREE, DISPATCH, CHECK,
-    KEPT, RAISED, TEXT, LATER, MANY_ONES, MOST_CLASSES, REDUCTIONS,
-) = range(34)  # fmt: skip
+    KEPT, RAISED, TEXT, LATER, MOST_CLASSES, REDUCTIONS,
+) = range(33)  # fmt: skip
 # COUNT, TURN: of the calls that read the cache's list of entries (`read_copy_update.py`).
 # REDUCTIONS: what the fast path takes for their numbers.
 # RAISED: what the fallback raised in this thread, with the attributes TEXT, for C++ to raise, and LATER, for Python.

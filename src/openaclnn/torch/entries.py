@@ -153,9 +153,9 @@ class _Kernel:
         sizes = tensor.ask(at.GET_SIZES)
         self.guard.expect(axes > 0)
         classes = code.slots(sizes).read((axes > 1).to("i64"))
-        with code.loop(0, block.read(at.MANY_ONES)) as number, code.when(ones.get() == 0):
+        with code.loop(0, at.MAX_ONES) as number, code.when(ones.get() == 0):
             kept = block.at(number * at.ONES_SLOTS + at.ONES)
-            same = (kept.read(0) == classes) & (kept.read(1) == dtype)
+            same = (code.read_shared(kept, 0) == classes) & (kept.read(1) == dtype)
             with code.when(same & (kept.read(2) == index)):
                 ones.set(kept.read(3))
         self.guard.expect(ones.get() != 0)

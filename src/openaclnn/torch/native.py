@@ -304,26 +304,21 @@ class Native:
         from openaclnn.engines.machine.builtins import publish
 
         publish(self._slot(at.CACHE), self._cache.control_for_tensors())
-        if ones is None or any(kept is ones for kept in self._ones):
+        full = len(self._ones) >= at.MAX_ONES
+        if ones is None or full or any(kept is ones for kept in self._ones):
             return
-        if len(self._ones) < at.MAX_ONES:
-            self._ones.append(ones)  # for good: a call may be using them
-            self._write_ones(ones)
-
-    def _write_ones(self, ones: Any) -> None:
-        """Where they stand in the list, for several threads may do this at the same time. Each place is of no number of classes until all else
-        of it is written; how many there are is as the list is in the end, whoever is the last to say so."""
-        from openaclnn.engines.machine.builtins import publish
-
-        block, most = self._block, at.MAX_ONES
+        self._ones.append(ones)  # for good: a call may be using them
+        # Several threads may be here, each with a place of its own, which is of no number of classes until all else of it is written.
         room = next(place for place, kept in enumerate(self._ones) if kept is ones)
-        if room < most:
+        if room < at.MAX_ONES:
             number = self._stable.dtype_number(str(ones.dtype).removeprefix("torch."))
             first, handle = at.ONES + room * at.ONES_SLOTS, self._stable.handle_of(ones)
-            block[first + 1 : first + at.ONES_SLOTS] = [number, ones.device.index or 0, handle]
+            self._block[first + 1 : first + at.ONES_SLOTS] = [
+                number,
+                ones.device.index or 0,
+                handle,
+            ]
             publish(self._slot(first), len(ones))
-        while block[at.MANY_ONES] != (many := min(len(self._ones), most)):
-            publish(self._slot(at.MANY_ONES), many)
 
     def _slot(self, place: int) -> int:
         return ctypes.addressof(self._block) + ctypes.sizeof(ctypes.c_int64) * place
