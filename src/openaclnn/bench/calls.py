@@ -26,7 +26,6 @@ from openaclnn.bench.contenders import (
     ALLOCATING,
     INTO,
     TWO_PHASE,
-    Checked,
     checked,
     expected_of,
     fault_of,
@@ -414,7 +413,7 @@ def _run(
     rounds = min(bench.rounds, QUICK_ROUNDS) if bench.quick else bench.rounds
     engines = bench.engines if bench.named else bench.engines[:1]
 
-    def made(regime: CallRegime, peers: bool = True) -> tuple[Shape, Checked]:
+    def made(regime: CallRegime, peers: bool = True) -> tuple[Shape, list[Contender]]:
         """The shape of the first call, and contenders whose first calls were made."""
         calls = regime.calls(per_turn)
         turn = Turn(operator, dtype, bench.device, regime.checked + rounds * calls)
@@ -430,12 +429,12 @@ def _run(
     beside, compared = list[Contender](), regime.beside != regime.name
     if compared:
         usual = next(each for each in CHANGES if each.name == regime.beside)
-        _, (usuals, wrong) = made(replace(usual, ways=regime.ways), peers=False)
-        beside = [each for each in usuals if not each.unavailable and each.name not in wrong]
-    shape, (contenders, faults) = made(regime)
+        _, usuals = made(replace(usual, ways=regime.ways), peers=False)
+        beside = [each for each in usuals if each.status == "ok"]
+    shape, contenders = made(regime)
     about = case.about | {"shape": list(shape), "of_same": None}
     rows = time_contenders(
-        about, contenders, faults, replace(bench, rounds=rounds),
+        about, contenders, replace(bench, rounds=rounds),
         beside=beside, measuring=True, load=load,
     )  # fmt: skip
     for row in rows:

@@ -32,8 +32,6 @@ ORACLE_LIMIT = 1 << 20  # elements that the float64 reference computes in about 
 _CHUNK = 1 << 19  # elements that stay in the caches while they are compared
 ALLOCATING, INTO, TWO_PHASE = "", " out=", " two-phase"  # ways to call, as contenders' names end
 Results = tuple[Any, ...]  # an operator's outputs
-Checked = tuple[list[Contender], dict[str, str]]
-"""Contenders, of which some cannot be had, and what is wrong with others, by name."""
 
 
 def build_contenders(
@@ -190,24 +188,20 @@ def _copiers(count: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(count)
 
 
-def checked(contenders: Iterable[Contender], check: Callable[[Contender], str]) -> Checked:
-    """What is wrong with each one's result. Who objects cannot be had; an exception of ours is as wrong as a wrong number."""
-    kept, faults = [], {}
+def checked(contenders: Iterable[Contender], check: Callable[[Contender], str]) -> list[Contender]:
+    """Each with what is wrong with its result. Who objects cannot be had; an exception of ours is as wrong as a wrong number."""
+    kept = []
     for each in contenders:
         try:
-            fault = "" if each.unavailable else check(each)
+            told = {"fault": "" if each.unavailable else check(each)}
         except Exception as error:
-            fault = first_line(error)
-            if not each.ours:
-                each, fault = replace(each, unavailable=fault), ""
-        if fault:
-            faults[each.name] = fault
-        kept.append(each)
-    return kept, faults
+            told = {"fault" if each.ours else "unavailable": first_line(error)}
+        kept.append(replace(each, **told))  # type: ignore[arg-type]
+    return kept
 
 
-def find_faults(problem: Problem, contenders: Iterable[Contender], torch: Any) -> Checked:
-    """What is wrong with each contender's result."""
+def find_faults(problem: Problem, contenders: Iterable[Contender], torch: Any) -> list[Contender]:
+    """Each with what is wrong with its result beside float64's."""
     expected = expected_of(problem, torch)
     return checked(contenders, lambda each: fault_of(problem, each, expected, torch))
 

@@ -138,27 +138,22 @@ def _run(
     engines = bench.engines if bench.named or not regime.threaded else threaded(bench.engines)
 
     contenders = factory(problem, engines, bench.torch, compiled=regime.compiled and not bench.quick)  # fmt: skip
-    contenders, faults = find_faults(problem, contenders, bench.torch)
+    contenders = find_faults(problem, contenders, bench.torch)
     beside, elements = [], 1.0
     if regime.near:
         near = build(operator, case.variant, dtype, regime.near, "contiguous", bench.device)
         assert near is not None, "every operator takes such arguments"
         elements = problem.moved / near.moved
-        neighbours = factory(near, engines, bench.torch)
-        neighbours, at_round = find_faults(near, neighbours, bench.torch)
-        wrong = {each.name for each in neighbours if each.ours} & at_round.keys()
-        faults |= {name: f"{at_round[name]}, at the round size" for name in wrong}
+        neighbours = find_faults(near, factory(near, engines, bench.torch), bench.torch)
+        wrong = {each.name: f"{each.fault}, at the round size" for each in neighbours if each.status == "WRONG"}  # fmt: skip
+        contenders = [replace(each, fault=wrong.get(each.name, each.fault)) for each in contenders]
         # Ours into `out=` alone: two sizes of fresh results would take memory from each other.
-        beside = [
-            each
-            for each in neighbours
-            if each.ours and each.writes_out and not each.unavailable and each.name not in faults
-        ]
+        beside = [each for each in neighbours if each.ours and each.writes_out and each.status == "ok"]  # fmt: skip
     about = case.about | {
         "family": regime.family or regime.name, "layout": problem.layout, "near": list(regime.near), "bytes": problem.moved,
         "touched": problem.touched, "gbps": None, "of_round": None,
     }  # fmt: skip
-    rows = time_contenders(about, contenders, faults, bench, beside=beside)
+    rows = time_contenders(about, contenders, bench, beside=beside)
     for row in rows:
         if "median_us" in row:
             moved = problem.touched if row["contender"] == COPY else problem.moved

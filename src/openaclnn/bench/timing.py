@@ -14,7 +14,7 @@ import gc
 import math
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -41,7 +41,7 @@ def nothing() -> None:
 
 @dataclass(frozen=True)
 class Contender:
-    """One way to the result. `unavailable` says why there is nothing to call."""
+    """One way to the result. `unavailable` says why there is nothing to call, `fault` what is wrong with the result."""
 
     name: str
     call: Call = nothing
@@ -49,10 +49,18 @@ class Contender:
     engine: str = ""
     writes_out: bool = False  # the result is in the problem's `out`, else it is returned
     unavailable: str = ""
+    fault: str = ""
     warm_up: Call | None = None  # before a sample, where it is not the call itself
     calls: int = 0  # of a sample, where they are counted; else as many as last long enough
     # What its calls run inside of, entered before the clock starts: the choice of an engine that calls do not get by themselves.
     inside: Callable[[], AbstractContextManager[Any]] = nullcontext
+
+    @property
+    def status(self) -> str:
+        """How it stands: one of ours that is wrong is not timed, another's is, and marked."""
+        if self.unavailable:
+            return "unavailable"
+        return "ok" if not self.fault else "WRONG" if self.ours else "inexact"
 
 
 class Sample(NamedTuple):
@@ -326,7 +334,6 @@ class Case:
 def time_contenders(
     about: Row,
     contenders: Sequence[Contender],
-    faults: Mapping[str, str],
     bench: Bench,
     *,
     beside: Sequence[Contender] = (),
@@ -336,10 +343,9 @@ def time_contenders(
 ) -> list[Row]:
     """A row for each contender; what has none is timed `beside` them, for those of its name to be compared with.
 
-    Ours is not timed where its result has a fault; that of others is, and marked. With `measuring`, each round has the
-    yardstick, and ratios are of the caller's own time, too. `load` counts what other processes did since before the call.
+    With `measuring`, each round has the yardstick, and ratios are of the caller's own time, too. `load` counts what other processes did since before the call.
     """
-    timed = [c for c in contenders if not c.unavailable and not (c.ours and c.name in faults)]
+    timed = [each for each in contenders if each.status in ("ok", "inexact")]
     others = [replace(each, name=each.name + BESIDE) for each in beside]
     everyone = [*timed, *others, *([Contender(YARDSTICK, _work, calls=4)] if measuring else [])]
     load = load or OtherLoad()
@@ -347,17 +353,17 @@ def time_contenders(
     load.stop()
     common = about | {
         "others_cores": load.cores, "disturbed": load.disturbs(bench.threads), "of_copy": None, "of_beside": None,
-        "threads": bench.threads if bench.device == "cpu" else None, "inexact": [c.name for c in timed if c.name in faults],
+        "threads": bench.threads if bench.device == "cpu" else None, "inexact": [each.name for each in timed if each.fault],
     }  # fmt: skip
     if measuring:
         common["yardstick_us"] = timings.pop(YARDSTICK).summary()["host_us"]
     peers = [c.name for c in timed if not c.ours and c.name != COPY]
     rows = []
     for each in contenders:
-        timing, fault = timings.get(each.name), faults.get(each.name, "")
+        timing = timings.get(each.name)
         row = common | {
             "contender": each.name, "ours": each.ours, "engine": each.engine, "ratios": {},
-            "status": _status(fault, timing), "note": fault or each.unavailable,
+            "status": each.status, "note": each.unavailable or each.fault,
         }  # fmt: skip
         if timing is not None:
             row |= timing.summary()
@@ -370,13 +376,6 @@ def time_contenders(
                     row[name] = {peer: paired_ratio(timings[peer], timing, what) for peer in peers}
         rows.append(row)
     return rows
-
-
-def _status(fault: str, timing: Timing | None) -> str:
-    """How a contender stands: one of ours that failed was not timed."""
-    if timing is None:
-        return "WRONG" if fault else "unavailable"
-    return "inexact" if fault else "ok"
 
 
 # Cores run at two speeds, 1.5 to 1.7 apart, for seconds at a time. Each round of a case on few elements therefore times a yardstick too, and

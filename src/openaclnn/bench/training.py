@@ -114,7 +114,7 @@ def _time_steps(
         each.call()
         return fault_among(steps[each.name].results(), each, exact, dtype, bench.torch)
 
-    contenders, faults = checked(
+    contenders = checked(
         [Contender(name, step, name == OURS) for name, step in steps.items()], fault_of
     )
     contenders += more
@@ -122,7 +122,7 @@ def _time_steps(
         copy_into = bench.torch.empty_like(copied).copy_
         contenders.append(Contender(COPY, functools.partial(copy_into, copied)))
     return time_contenders(
-        case.about, contenders, faults, bench, measuring=few, sample_seconds=bench.clock.step_seconds
+        case.about, contenders, bench, measuring=few, sample_seconds=bench.clock.step_seconds
     )  # fmt: skip
 
 
@@ -378,14 +378,14 @@ def _run_override(
 
     call = functools.partial(override.call_theirs, override.overload, arguments)
     replaced = functools.partial(use, only=[case.name])
-    [ours_replaced, theirs], faults = checked(
+    ours_replaced, theirs = checked(
         [Contender(OURS, call, True, inside=replaced), Contender(THEIRS, call)], fault_of
     )
     count = served()[case.name]
     if count.ours != count.calls:
         declined = f"PyTorch's served: {'; '.join(count.reasons)}"
         ours_replaced = replace(ours_replaced, unavailable=declined)
-    return time_contenders(case.about, [ours_replaced, theirs], faults, bench, measuring=True)
+    return time_contenders(case.about, [ours_replaced, theirs], bench, measuring=True)
 
 
 def _weights_of_one(arguments: Arguments, read: Sequence[str]) -> Arguments:
