@@ -370,7 +370,7 @@ def _run_override(
         """Of copies: an operator may write over what it is given. The second call may be by the fast path."""
         with each.inside():
             for _ in range(2):
-                copies = [each.clone() if is_array(each) else each for each in arguments]
+                copies = [value.clone() if is_array(value) else value for value in arguments]
                 results = override.call_theirs(override.overload, copies)
         pairs = zip(problem.outputs_of(results), expected, strict=False)
         shaped = tuple([result.reshape(wanted.shape) for result, wanted in pairs])
