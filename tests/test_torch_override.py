@@ -350,13 +350,13 @@ def test_special_values_are_pytorchs(
     monkeypatch.setattr(override, "SLOWER", {})
     replacement = OVERRIDES[name]
     for arguments in calls_of(replacement, dtype):
-        exact = replacement.call_theirs(replacement.overload, [wide(each) for each in arguments])
+        exact = replacement.call_torch(replacement.overload, [wide(each) for each in arguments])
         inputs = [each.clone() if isinstance(each, torch.Tensor) else each for each in arguments]
-        known = replacement.call_theirs(replacement.overload, inputs)
+        known = replacement.call_torch(replacement.overload, inputs)
         with use(only=[name]):
             for _ in range(2):
                 inputs = [a.clone() if isinstance(a, torch.Tensor) else a for a in arguments]
-                ours = replacement.call_theirs(replacement.overload, inputs)
+                ours = replacement.call_torch(replacement.overload, inputs)
             assert served()[name] == (2, 2, {})
         assert (ours.dtype, ours.shape, ours.stride()) == (known.dtype, known.shape, known.stride())  # fmt: skip
         # An infinite gradient times what PyTorch rounds to 0 is NaN.
@@ -624,7 +624,7 @@ def raising(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
     def compute(*arguments: Any, **more: Any) -> Any:
         raise error
 
-    monkeypatch.setattr(override, "_computing", lambda name: (compute, override.no_fast_path))
+    monkeypatch.setattr(override, "_implementations", lambda name: (compute, override.no_fast_path))
 
 
 @pytest.mark.parametrize("name", ["elu", "smooth_l1_loss"])
@@ -834,10 +834,10 @@ def test_results_lie_like_pytorchs(monkeypatch: pytest.MonkeyPatch) -> None:
                 (replacement.kernel.names[place] for place in replacement.kernel.tensors), laid
             )
             arguments = replacement.arguments(dict(zip(replacement.kernel.names, replacement.kernel.defaults, strict=True)) | tensors)  # fmt: skip
-            known = replacement.call_theirs(replacement.overload, arguments)
+            known = replacement.call_torch(replacement.overload, arguments)
             with use(only=[replacement.name]):
                 for _ in range(2):
-                    ours = replacement.call_theirs(replacement.overload, arguments)
+                    ours = replacement.call_torch(replacement.overload, arguments)
                     assert ours.stride() == known.stride(), replacement.name
                     torch.testing.assert_close(ours, known, equal_nan=True)
 

@@ -371,12 +371,12 @@ def _run_override(
         with each.inside():
             for _ in range(2):
                 copies = [value.clone() if is_array(value) else value for value in arguments]
-                results = override.call_theirs(override.overload, copies)
+                results = override.call_torch(override.overload, copies)
         pairs = zip(problem.outputs_of(results), expected, strict=False)
         shaped = tuple([result.reshape(wanted.shape) for result, wanted in pairs])
         return fault_among(shaped, each, expected, dtype, bench.torch)
 
-    call = functools.partial(override.call_theirs, override.overload, arguments)
+    call = functools.partial(override.call_torch, override.overload, arguments)
     replaced = functools.partial(use, only=[case.name])
     ours_replaced, theirs = checked(
         [Contender(OURS, call, True, inside=replaced), Contender(THEIRS, call)], fault_of

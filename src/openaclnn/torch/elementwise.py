@@ -1,7 +1,7 @@
 # mypy: disable-error-code="empty-body"
-"""Activations, and losses of elements and of labels, as functions of PyTorch's signatures, by our kernels: `dispatch.py` makes those that are one operator.
+"""Activations, and losses of elements and of labels, as functions of PyTorch's signatures by our kernels: `dispatch.py` makes those that are one operator.
 
-The divergence's loss is PyTorch's, with gradients of ours, and the margin loss of labels is ours, with PyTorch's gradient: the interface has no other.
+PyTorch computes what the aclnn interface lacks: the divergence's loss and the gradient of multi-label margins.
 """
 
 from __future__ import annotations
@@ -248,7 +248,7 @@ def l1_loss(
 
 
 def quick_l1(input: Any, target: Any, reduction: str) -> Any:
-    """The loss where nobody looks on and calls of its kind were made before; else NotImplemented."""
+    """The loss by the fast path; NotImplemented where that does not serve."""
     loss = _L1.fast(input, target, reduction) if may_take_fast_path(input) else NotImplemented
     same = (
         loss is not NotImplemented and input.dtype is target.dtype and input.shape == target.shape
@@ -293,7 +293,7 @@ def mse_loss(
 
 
 def is_number_on_cpu(loss: Any) -> bool:
-    """Whether no loss is NaN, which those of probabilities below 0 or above 1 are. Nobody waits for a GPU to say that."""
+    """Whether no loss is NaN, as losses of probabilities below 0 or above 1 are. On a GPU this is not looked at, since it would wait for the device."""
     if not loss.is_cpu:
         return True
     worst = loss if loss.dim() == 0 else loss.sum()
@@ -349,13 +349,15 @@ def soft_margin_loss(
     """
 
 
-# The divergence. Its loss takes a logarithm of the target alone, and no operator computes it.
+# The Kullback-Leibler divergence. No operator computes its loss.
 
 _BY_INPUT, _BY_TARGET = KERNELS["kl_div_backward"], KERNELS["kl_div_target_backward"]
 
 
 @quick
 class Divergence(Formula):
+    """Adds our gradients to the divergence that PyTorch computed."""
+
     @staticmethod
     def forward(ctx: Any, x: Any, target: Any, constants: Any) -> Any:
         loss, ctx.options = constants
@@ -374,7 +376,7 @@ class Divergence(Formula):
 
 
 def _kl_div(input: Any, target: Any, _: Any, __: Any, reduction: str, log_target: bool) -> Any:
-    """Where somebody asks for gradients."""
+    """The divergence, if a gradient is wanted; else a text that says why PyTorch computes it."""
     fits = _is_pair(input, target, input) and input.shape == target.shape
     if not (fits and reduction in (*REDUCTIONS, "batchmean") and type(log_target) is bool):
         return why_declined(input)
@@ -409,7 +411,7 @@ _LABELS = KERNELS["multilabel_margin_loss"]
 
 @quick
 class Margins(Loss):
-    """PyTorch's gradient, which asks who is a label; it has no derivative, nor has ours."""
+    """The margin loss with PyTorch's gradient, which reads the mask of labels; gradients of gradients do not exist in PyTorch either."""
 
     @staticmethod
     def backward(ctx: Any, gradient: Any) -> Any:
@@ -422,7 +424,7 @@ def _margins(input: Any, target: Any, _: Any, __: Any, reduction: str) -> Any:
     fits = _is_pair(input, target) and target.dtype is torch.int64 and input.shape == target.shape
     fits = fits and input.dim() in (1, 2) and input.numel() > 0 and reduction in REDUCTIONS
     fits = fits and not needs_dispatcher() and input.dtype is torch.float32
-    # Other labels PyTorch refuses; on CUDA nobody waits to see them, and they count for nothing.
+    # PyTorch refuses labels that are no classes; on CUDA they are not looked at, and count for nothing.
     if not (fits and (input.is_cuda or _are_classes(target))):
         return why_declined(input)
     loss, labelled = _LABELS.call(input, target, reduction)
@@ -450,7 +452,7 @@ def _are_classes(target: Tensor) -> bool:
 
 
 def _is_pair(input: Any, target: Any, typed: Any = None) -> bool:
-    """Whether both are memory on one device that the kernels may have."""
+    """Whether our kernels support the input, and the target is a plain tensor on the same device, and of the dtype of `typed`."""
     if not (is_supported(input) and is_memory(target)) or parallel_for(input) is not None:
         return False
     same = target.device == input.device and (typed is None or target.dtype is typed.dtype)

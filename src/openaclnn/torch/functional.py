@@ -1,7 +1,7 @@
-"""Losses of class indices as functions of PyTorch's signatures, whose forward and backward are our kernels on the CPU and CUDA; all others are
-imported here.
+"""The functions of `openaclnn.torch.functional`. Losses of class indices are written here, with PyTorch's signatures and forward and backward by our
+kernels on the CPU and CUDA; all other functions are imported.
 
-What these kernels do not have (other dtypes and devices) PyTorch's own functions compute, and what is wrong they refuse, so that its words and exception types are the user's.
+PyTorch's own functions compute what our kernels do not support (other dtypes and devices), and raise the errors for wrong arguments.
 """
 
 from __future__ import annotations
@@ -100,11 +100,11 @@ def nll_loss(
     plain = size_average is None and reduce is None and type(ignore_index) is int
     if plain and may_take_fast_path(input) and not _checked:
         if weight is None and input.is_cpu and not is_tracked(input):
-            # Without weights of ones, and without their total, which none but the gradient asks for.
+            # This kernel needs no weights of ones and computes no total of them, which the gradient alone uses.
             alone: Any = _NLL_ALONE.fast(input, target, reduction, ignore_index)
             if alone is NotImplemented:
                 options = reduction, ignore_index
-                alone = _first_alone(
+                alone = _first_loss_alone(
                     _NLL_ALONE, (input, target, *options), None, (*options, 0.0, 0.0)
                 )
             if alone is not NotImplemented:
@@ -113,12 +113,12 @@ def nll_loss(
         of_rank = _BY_RANK.get(input.dim())
     if of_rank is not None:
         kernel, backward = of_rank
-        factors = _latest if weight is None else weight
+        factors = _latest_ones if weight is None else weight
         result = kernel.fast(input, target, factors, reduction, ignore_index)
-        if result is NotImplemented and weight is None and not intercepted():  # of other classes
+        if result is NotImplemented and weight is None and not intercepted():  # other ones needed
             factors = ones_for(input)
             result = kernel.fast(input, target, factors, reduction, ignore_index)
-        if result is not NotImplemented and _are_torchs(target, weight):
+        if result is not NotImplemented and _accepted_by_torch(target, weight):
             _nll_count.ours += 1
             loss: Tensor = result[0]
             if is_tracked(input):
@@ -129,10 +129,10 @@ def nll_loss(
     return slow
 
 
-def _first_alone(
+def _first_loss_alone(
     kernel: Kernel, arguments: tuple[Any, ...], weight: Any, options: tuple[Any, ...]
 ) -> Any:
-    """A loss on a CPU without what only its gradient asks for, of the first call of a kind, if the kernel takes it; else NotImplemented."""
+    """A loss on a CPU without what its gradient alone needs, in a call unlike all before, if the kernel takes it; else NotImplemented."""
     input, target, *_ = arguments
     fits = is_served(input, target) and input.dim() > 1 and input.numel()
     return (
@@ -142,7 +142,7 @@ def _first_alone(
     )
 
 
-def _likelihood(
+def _nll_loss(
     input: Any, target: Any, weight: Any, _: Any, ignore_index: int, __: Any, reduction: str
 ) -> Any:  # fmt: skip
     """The loss, or why it is PyTorch's."""
@@ -150,8 +150,8 @@ def _likelihood(
     if not fits or (weight is not None and weight.dtype is not input.dtype):
         return why_declined(input)
     log_prob, indices, rank = input, target, input.dim()
-    _see_targets(target, input.shape[1 if rank > 1 else 0], ignore_index)
-    if rank > 2 and rank != 4:
+    _check_indices(target, input.shape[1 if rank > 1 else 0], ignore_index)
+    if rank > 2 and rank != 4:  # the kernel of pixels takes (N, C, H, W)
         log_prob = input.reshape(input.shape[0], input.shape[1], 1, -1)
         indices = target.reshape(target.shape[0], 1, -1)
     dispatched = needs_dispatcher()
@@ -168,7 +168,7 @@ def _likelihood(
 
 
 _OF_CLASSES = "input", "target", "weight", "ignore_index", "reduction"
-_slow_nll = SlowPath(nll_loss, _likelihood, _OF_CLASSES)
+_slow_nll = SlowPath(nll_loss, _nll_loss, _OF_CLASSES)
 
 
 def cross_entropy(
@@ -218,14 +218,14 @@ def cross_entropy(
 def cross_entropy_by_kernels(
     input: Any, target: Any, weight: Any, reduction: str, ignore_index: int, label_smoothing: float
 ) -> Any:  # fmt: skip
-    """The same of plain tensors; None where PyTorch has to compute it, or to say what is wrong."""
+    """Cross entropy of plain tensors by our kernels; None where PyTorch has to compute it, or to raise its error."""
     return _by_kernels(
         input, target, weight, (reduction, ignore_index, label_smoothing, 0.0), False
     )
 
 
 def quick_cross_entropy(input: Any, target: Any, weight: Any, options: tuple[Any, ...]) -> Any:
-    """The loss where nobody looks on and calls of its kind were made before, or its gradient comes with it; else NotImplemented."""
+    """The loss by the fast path, or by a kernel that computes its gradient too; NotImplemented where neither serves."""
     if not may_take_fast_path(input) or _checked:
         return NotImplemented
     if input.is_cuda and may_be_ahead(input):
@@ -240,14 +240,14 @@ def quick_cross_entropy(input: Any, target: Any, weight: Any, options: tuple[Any
         arguments = input, target, weight if weight is None else weight.float(), *options
         loss = _ENTROPY_ALONE.fast(*arguments)
         if loss is NotImplemented:
-            loss = _first_alone(_ENTROPY_ALONE, arguments, weight, options)
+            loss = _first_loss_alone(_ENTROPY_ALONE, arguments, weight, options)
         if loss is not NotImplemented:
             return loss
     reduction, ignore_index, label_smoothing, zloss_scale = options
     result = _LOGITS.fast(
         input, target, weight, reduction, ignore_index, label_smoothing, zloss_scale
     )
-    if result is NotImplemented or not _are_torchs(target, weight):
+    if result is NotImplemented or not _accepted_by_torch(target, weight):
         return NotImplemented
     if weight is not None and weight.dtype is not input.dtype:
         return NotImplemented
@@ -266,7 +266,7 @@ def _cross_entropy(
         raise RuntimeError("inplace: a leaf that requires grad keeps its values, got one as input, or a view of one")  # fmt: skip
     options = reduction, ignore_index, label_smoothing, zloss_scale
     if token_weight is not None or denominator is not None or return_z_loss:
-        return _of_tokens(input, target, weight, options, inplace, token_weight, denominator, return_z_loss)  # fmt: skip
+        return _with_token_weights(input, target, weight, options, inplace, token_weight, denominator, return_z_loss)  # fmt: skip
     loss = _by_kernels(input, target, weight, options, inplace)
     if loss is not None:
         return loss
@@ -283,10 +283,10 @@ def _cross_entropy(
 _slow_entropy = SlowPath(cross_entropy, _cross_entropy, (*_OF_CLASSES, "label_smoothing", "zloss_scale"))  # fmt: skip
 
 
-def _of_tokens(
+def _with_token_weights(
     input: Any, target: Any, weight: Any, options: tuple[Any, ...], inplace: bool, token_weight: Any, denominator: Any, return_z_loss: bool
 ) -> Any:  # fmt: skip
-    """Cross entropy with factors of tokens, another denominator, or the z-loss beside it."""
+    """Cross entropy with factors of tokens, another denominator, or the z-loss as a second result."""
     reduction, ignored, smoothing, scale = options
     if token_weight is not None and token_weight.shape != target.shape:
         raise RuntimeError(f"expected token_weight of the shape of target, {tuple(target.shape)}, got {tuple(token_weight.shape)}")  # fmt: skip
@@ -303,7 +303,7 @@ def _of_tokens(
     loss, top, rest = results
     dtype, classes = loss.dtype, input.shape[min(1, input.dim() - 1)]
     if dtype in (torch.float16, torch.bfloat16) and not (whole or smoothing):
-        # The value of 16-bit losses in FLOAT, with their gradient.
+        # The 16-bit losses take the values computed in FLOAT, and keep their gradient.
         exact = exact_losses(input.detach(), target, top, rest, weight, ignored, scale)
         loss = loss.float() + (exact - loss.float()).detach()
     beside, asked_for = (target, weight, token_weight, denominator), Asked(reduction, ignored, scale, dtype)  # fmt: skip
@@ -314,7 +314,7 @@ def _of_tokens(
 def _by_kernels(
     input: Any, target: Any, weight: Any, options: tuple[Any, ...], inplace: bool, sides: bool = False
 ) -> Any:  # fmt: skip
-    """The loss of what the kernels take, None of what they do not; with what it keeps of rows where these `sides` are asked for."""
+    """The loss, or None where our kernels do not support the arguments. With `sides`, a tuple of the loss and the two numbers of each row."""
     reduction, ignore_index, label_smoothing, zloss_scale = options
     numbers = is_index(ignore_index) and is_number(label_smoothing)
     if numbers and is_memory(target) and target.is_floating_point() and is_supported(input):
@@ -323,12 +323,12 @@ def _by_kernels(
     if not (numbers and 0.0 <= label_smoothing <= 1.0 and _fits(input, target, weight, reduction)):
         return None
     logits, rows, rank = input, target, input.dim()
-    _see_targets(target, input.shape[1 if rank > 1 else 0], ignore_index)
+    _check_indices(target, input.shape[1 if rank > 1 else 0], ignore_index)
     if weight is not None and weight.dtype is not input.dtype and not _are_cast(input, weight):
         return None
     wide = torch.promote_types(input.dtype, torch.float32)
     factors = weight if weight is None or weight.dtype is wide else weight.to(wide)
-    # The size is asked for last: while a graph is recorded it would become one of its conditions.
+    # The size is compared last: while a graph is recorded, the comparison would become a guard of the graph.
     if not sides and is_cast_alone(input) and 4 * input.numel() >= LEAST:
         loss = loss_ahead(input.float(), target, factors, options)
         if loss is not None:
@@ -354,18 +354,19 @@ def _by_kernels(
 
 
 def _are_cast(*tensors: Tensor) -> bool:
-    """Whether autocast makes one dtype of these."""
+    """Whether autocast converts these to one dtype."""
     device = tensors[0].device.type
     narrow = all(tensor.dtype is not torch.float64 for tensor in tensors)
     return narrow and device in ("cpu", "cuda") and torch.is_autocast_enabled(device)
 
 
-# A GPU has a thread for each pixel or two, which walks all classes: few of them would take long over many.
+# A GPU thread computes a pixel or two and loops over all classes, so that few pixels of many classes would take long.
 _FEW_PIXELS, _MANY_CLASSES = 1 << 16, 256
 
 
 def _images(input: torch.Tensor, target: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Logits and targets as the kernels have them without a copy: with classes last, pixels are rows. Those that add up targets on a GPU walk three axes."""
+    """Logits and targets of images in a form that kernels take, without a copy where possible: as rows if classes lie last in memory, or with at most three
+    axes of positions, which kernels that add up targets on a GPU take."""
     last = input.movedim(1, -1)
     few = input.is_cuda and input.shape[1] > _MANY_CLASSES and target.numel() < _FEW_PIXELS
     if few or last.is_contiguous():
@@ -379,18 +380,18 @@ _INT64, _UINT8 = torch.int64, torch.uint8
 
 
 def are_indices(target: Any) -> bool:
-    """Whether PyTorch takes class indices of this dtype: bytes for rows alone."""
+    """Whether PyTorch takes class indices of this dtype: int64, and uint8 for rows alone."""
     dtype = target.dtype
     return dtype is _INT64 or (dtype is _UINT8 and target.dim() < 2)
 
 
-def _are_torchs(target: Any, weight: Any) -> bool:
-    """Whether PyTorch takes these, as tensors that the fast path took: class indices of its dtypes, and weights that do not learn."""
+def _accepted_by_torch(target: Any, weight: Any) -> bool:
+    """Whether PyTorch, too, takes tensors that the fast path took: class indices of its dtypes, and weights that require no gradient."""
     return are_indices(target) and (weight is None or not weight.requires_grad)
 
 
 def _fits(input: Any, target: Any, weight: Any, reduction: str) -> bool:
-    """Whether the kernels take these shapes and dtypes; PyTorch has the others, or words for them."""
+    """Whether our kernels take these shapes, dtypes and devices."""
     if not (is_supported(input) and is_memory(target) and (weight is None or is_memory(weight))):
         return False
     if not (are_indices(target) and target.device == input.device):
@@ -406,7 +407,7 @@ def _fits(input: Any, target: Any, weight: Any, reduction: str) -> bool:
     if weight is not None and fits:
         fits = weight.shape == (shape[1 if rank > 1 else 0],) and weight.device == input.device
         fits = fits and weight.dtype in FLOATS
-        fits = fits and not is_tracked(weight)  # no gradient of the weights; PyTorch says so
+        fits = fits and not is_tracked(weight)  # PyTorch raises: weights have no gradient
     return fits and reduction in REDUCTIONS
 
 
@@ -422,27 +423,26 @@ def check_targets(check: bool) -> None:
     _checked = check
 
 
-def _see_targets(target: Any, classes: int, ignored: int) -> None:
+def _check_indices(target: Any, classes: int, ignored: int) -> None:
+    """IndexError for a class index out of range on CUDA, if `check_targets` asks for it."""
     if _checked and target.is_cuda and not torch.compiler.is_compiling():
-        target = target.long()  # any index to ignore compares with it
+        target = target.long()  # `ignored` may be beyond a byte
         stray = target[((target < 0) | (target >= classes)) & (target != ignored)]
         if stray.numel():
             raise IndexError(f"Target {stray.flatten()[0].item()} is out of bounds.")
 
 
-_FEW = 64
-_kept: dict[Any, torch.Tensor] = {}
-_latest: torch.Tensor | None = (
-    None  # of those: what a call of the same kind as the last takes, without being asked for classes
-)
+_MOST_ONES = 64
+_ones: dict[Any, torch.Tensor] = {}
+_latest_ones: torch.Tensor | None = None  # tried first, without a look at the count of classes
 
 
 def ones_for(input: torch.Tensor, fresh: bool = False) -> torch.Tensor:
-    """A weight for each class that changes nothing; one for all calls with as many classes, unless it must be fresh."""
-    global _latest
-    ones = None if fresh else kept_ones(input)
+    """Weights of one for each class. Calls with as many classes share a tensor, unless it must be fresh."""
+    global _latest_ones
+    ones = None if fresh else cached_ones(input)
     if ones is not None:
-        _latest = ones
+        _latest_ones = ones
         return ones
     return _new_ones(input, fresh)
 
@@ -450,21 +450,21 @@ def ones_for(input: torch.Tensor, fresh: bool = False) -> torch.Tensor:
 def _new_ones(input: torch.Tensor, fresh: bool) -> torch.Tensor:
     classes = input.shape[1 if input.dim() > 1 else 0]
     if type(input) not in PLAIN:
-        return input.new_ones(classes)  # of its class, which may have no memory
+        return input.new_ones(classes)  # of the subclass, whose tensors may have no memory
     if fresh or not (input.is_cpu or input.is_cuda):
         return torch.ones(classes, dtype=input.dtype, device=input.device)
     with undisturbed(), torch.inference_mode(False):
         ones = torch.ones(classes, dtype=input.dtype, device=input.device)
     if input.is_cuda:
         if torch.cuda.is_current_stream_capturing():
-            return ones  # the graph's memory is its own
-        torch.cuda.current_stream(input.device).synchronize()  # other streams will read it
-    if len(_kept) >= _FEW:
-        _kept.clear()
-    _kept[classes, input.dtype, input.device] = ones
+            return ones  # in the graph's memory, which is not for other calls
+        torch.cuda.current_stream(input.device).synchronize()  # other streams may read it next
+    if len(_ones) >= _MOST_ONES:
+        _ones.clear()
+    _ones[classes, input.dtype, input.device] = ones
     return ones
 
 
-def kept_ones(input: torch.Tensor) -> torch.Tensor | None:
-    """Those that were made before."""
-    return _kept.get((input.size(1 if input.dim() > 1 else 0), input.dtype, input.device))
+def cached_ones(input: torch.Tensor) -> torch.Tensor | None:
+    """The weights of one that calls share, if there are any for so many classes."""
+    return _ones.get((input.size(1 if input.dim() > 1 else 0), input.dtype, input.device))
