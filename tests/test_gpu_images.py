@@ -62,7 +62,7 @@ if MODE == "interpret":
         """And any numbers; with what is chosen for few pixels and for many, and sums in few parts and in many: each way has every
         other shape."""
         if many:
-            monkeypatch.setattr(row_formulas, "FEW", 0)
+            monkeypatch.setattr(row_formulas, "SMALL", 0)
             small = {"FEW_POSITIONS": 8, "FEW_PARTS": 4, "MANY_PARTS": 16, "SUM_BLOCK": 16}
             for name, value in small.items():
                 monkeypatch.setattr(sums, name, value)

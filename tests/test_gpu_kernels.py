@@ -395,7 +395,7 @@ if MODE == "interpret":
             arguments.pop("total_weight", None)
             results = []
             for few in (1 << 16, 0):
-                monkeypatch.setattr(row_formulas, "FEW", few)
+                monkeypatch.setattr(row_formulas, "SMALL", few)
                 arguments["out"] = np.full(shape, nan, dtype.numpy)
                 plan, addresses = planned(operator, arguments)
                 assert gpu.prepare(plan)(addresses, 0) == 0
@@ -464,8 +464,8 @@ if MODE == "interpret":
         """By the tiles of 16 bits, of which a program walks several: what is read transposed, what is written, both, in place."""
         from openaclnn.engines.gpu.launchers import gradients, row_formulas
 
-        monkeypatch.setattr(row_formulas, "FEW", 0)
-        monkeypatch.setattr(gradients, "MUCH", 70 * 600)
+        monkeypatch.setattr(row_formulas, "SMALL", 0)
+        monkeypatch.setattr(gradients, "MANY_ELEMENTS", 70 * 600)
         operator = openaclnn.cross_entropy_loss_grad.operator
         arguments = operator.workloads.make(np.random.default_rng(3), BFLOAT16, (70, 600), "mean")
         turned = arguments["log_prob"].T.copy().T

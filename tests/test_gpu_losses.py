@@ -245,7 +245,7 @@ if MODE == "interpret":
                 plan, addresses, (out,) = bound(CROSS_ENTROPY_GRAD, arguments)
                 gradients = []
                 for few in (1 << 16, 0):
-                    monkeypatch.setattr(row_formulas, "FEW", few)
+                    monkeypatch.setattr(row_formulas, "SMALL", few)
                     out[...] = 7
                     assert gpu.prepare(plan)(addresses, 0) == 0
                     gradients.append(out.copy())
@@ -439,7 +439,7 @@ if MODE == "interpret":
     def test_logits_that_are_no_numbers(
         wide: int, few: bool, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(row_formulas, "FEW", row_formulas.FEW if few else 0)
+        monkeypatch.setattr(row_formulas, "SMALL", row_formulas.SMALL if few else 0)
         gpu._runners.clear()
         operator = openaclnn.find_operator("cross_entropy_loss")
         rows = np.float32(
@@ -492,7 +492,7 @@ if MODE == "interpret":
         few: bool, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """And with any numbers; with what is chosen for few elements and for many, each of which has every other shape."""
-        monkeypatch.setattr(row_formulas, "FEW", row_formulas.FEW if few else 0)
+        monkeypatch.setattr(row_formulas, "SMALL", row_formulas.SMALL if few else 0)
         shapes = [(9, 7), (1, 40), (40, 1), (130, 4), (3, 300), (2, 1029)]
         for number, shape in enumerate(shapes[few::2]):
             dtype = (FLOAT, BFLOAT16)[number % 2]
@@ -506,12 +506,12 @@ if MODE == "interpret":
 
     def test_many_short_rows_have_what_few_have(monkeypatch: pytest.MonkeyPatch) -> None:
         """By the tiles of few elements, and by those of many."""
-        most = row_formulas.FEW
+        most = row_formulas.SMALL
         for shape in ((9, 7), (130, 4), (3, 300)):
             for operator, arguments in logit_cases(shape, FLOAT, 7):
                 results = []
                 for few in (most, 0):
-                    monkeypatch.setattr(row_formulas, "FEW", few)
+                    monkeypatch.setattr(row_formulas, "SMALL", few)
                     gpu._runners.clear()
                     plan, addresses, outputs = bound(operator, arguments)
                     assert gpu.prepare(plan)(addresses, 0) == 0
@@ -544,7 +544,7 @@ if MODE == "interpret":
     ) -> None:
         """Equally far from a vector's bounds they have a kernel of their own, which reads nothing else."""
         operator, draw = openaclnn.find_operator(name), np.random.default_rng(3)
-        monkeypatch.setattr(reductions, "FEW", 0)
+        monkeypatch.setattr(reductions, "SMALL", 0)
         monkeypatch.setattr(reductions, "ALONE", 0)
         for dtype, off, apart, count in (
             (FLOAT, 1, 0, 5000), (FLOAT, 3, 0, 2), (BFLOAT16, 7, 0, 1017), (BFLOAT16, 1, 0, 1016), (FLOAT, 1, 1, 900),

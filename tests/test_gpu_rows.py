@@ -203,7 +203,7 @@ if MODE == "interpret":
     def test_what_serves_many_elements(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         """Images cut into blocks, code for a number of classes, rows that begin off a vector's bounds, and may have no whole one, short
         ones that are dealt out; nothing is written beside them."""
-        monkeypatch.setattr(row_formulas, "FEW", 0)
+        monkeypatch.setattr(row_formulas, "SMALL", 0)
         held, cut = (4, 4, 8, False, 4, True), (8, 32, 1, False, 1, True)
         alone, long, wide = (1, 8, 16, False, 4), (1, 2, 16, True, 4), (4, 16, 8, False, 4)
         several = (
@@ -221,14 +221,14 @@ if MODE == "interpret":
     ) -> None:
         """Those that begin off a vector's bounds, too; some programs have no class at all."""
         monkeypatch.setattr(row_formulas, "has_clusters", lambda: True)
-        monkeypatch.setattr(row_formulas, "FEW", 0)
+        monkeypatch.setattr(row_formulas, "SMALL", 0)
         instead_of_streams("shared", ((FLOAT, (3, 101)), (BFLOAT16, (2, 640))), name, monkeypatch)
 
     @pytest.mark.parametrize("name", SOFTMAX)
     def test_special_values_of_shared_rows(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         """NaN and infinities in some pieces of a row, or all."""
         monkeypatch.setattr(row_formulas, "has_clusters", lambda: True)
-        monkeypatch.setattr(row_formulas, "FEW", 0)
+        monkeypatch.setattr(row_formulas, "SMALL", 0)
         monkeypatch.setattr(
             row_formulas, "tile_of", lambda *_: row_formulas.Tile(1, 2, 16, True, 4)
         )
@@ -247,7 +247,7 @@ if MODE == "interpret":
     @pytest.mark.in_turns
     def test_long_rows_are_held_in_tiles(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         """Of which the last one is full, or all but empty."""
-        monkeypatch.setattr(row_formulas, "FEW", 0)
+        monkeypatch.setattr(row_formulas, "SMALL", 0)
         monkeypatch.setattr(row_formulas, "_tiles", lambda *_: (2, 16, 4, 1))
         shapes = (FLOAT, (3, 101)), (BFLOAT16, (2, 256)), (BFLOAT16, (5, 65)), (FLOAT, (1, 20))
         instead_of_streams("tiled", shapes, name, monkeypatch)

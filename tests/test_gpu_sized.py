@@ -145,7 +145,7 @@ if MODE == "interpret":
         if single and not few:
             return
         for module in (pixels, row_formulas):
-            monkeypatch.setattr(module, "FEW", module.FEW if few else 0)
+            monkeypatch.setattr(module, "SMALL", module.SMALL if few else 0)
         shapes = SHAPES[operator.workloads.PATTERN]
         for place, variant in enumerate(variants_of(operator)):
             run = gpu.dynamic_shapes(
@@ -188,7 +188,7 @@ if MODE == "interpret":
         """Vectors of rows that are off by as much, in place and beside."""
         from openaclnn.engines.gpu.launchers import row_formulas
 
-        monkeypatch.setattr(row_formulas, "FEW", 0)
+        monkeypatch.setattr(row_formulas, "SMALL", 0)
         (operator,) = (op for op in GRADIENTS if op.workloads.PATTERN == "rows")
         run = gpu.dynamic_shapes(
             planned(operator, drawn(operator, dtype, (5, 13), "mean, weight"))[0]
@@ -225,7 +225,7 @@ if MODE == "interpret":
                 arguments = drawn(operator, dtype, (count,), variant)
                 results = []
                 for few in (1 << 40, 0):
-                    monkeypatch.setattr(elementwise, "FEW", few)
+                    monkeypatch.setattr(elementwise, "SMALL", few)
                     moved = dict(arguments)
                     for name, value in arguments.items():
                         if isinstance(value, np.ndarray) and value.size > 1:
@@ -332,7 +332,7 @@ if MODE == "interpret":
             arguments = drawn(operator, FLOAT, (5, 13), variant)
             run = gpu.dynamic_shapes(planned(operator, arguments)[0])
             assert run is not None
-            monkeypatch.setattr(row_formulas, "FEW", row_formulas.FEW if few else 0)
+            monkeypatch.setattr(row_formulas, "SMALL", row_formulas.SMALL if few else 0)
             for shape in ((5, 13), (1, 7), (9, 1), (300, 4), (2, 300)):
                 arguments = drawn(operator, FLOAT, shape, variant)
                 for number in (-100, 3):
@@ -514,7 +514,7 @@ if MODE == "compile":
         from openaclnn.engines.gpu.launchers import pixels, row_formulas
 
         for module in (pixels, row_formulas):  # few elements are launched otherwise
-            monkeypatch.setattr(module, "FEW", 0)
+            monkeypatch.setattr(module, "SMALL", 0)
         monkeypatch.setattr(variants, "_variants", {})
         monkeypatch.setattr(variants, "_compiled", named)
         small = {"elementwise": (6, 7), "rows": (5, 13), "pixels": (2, 5, 3, 7)}

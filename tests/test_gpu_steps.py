@@ -147,7 +147,7 @@ if MODE == "interpret":
     def test_sums_of_many_tiles_are_added_up(
         reduction: str, gathered: bool, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(loss_launches, "FEW", 71)
+        monkeypatch.setattr(loss_launches, "FEW_PROGRAMS", 71)
         monkeypatch.setattr(loss_launches, "GATHERING", 32)
         step = Losses((71 + gathered, 520), reduction, zloss_scale=0.01)
         step.forward()

@@ -1,4 +1,4 @@
-"""Sums along some axes: which elements a program takes, and in how many parts they are added up."""
+"""Launches of sums along some axes of an elementwise formula's last result: a program's tile, and in how many parts the elements are added up."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from openaclnn.engines.gpu.launching.launch import (
 )
 from openaclnn.engines.gpu.launching.runners import Runner, runner_of
 
-# Elements of a program at a time, and programs: as many as an H200 runs at once, if there is more than a tile for each. Where columns are kept, a program has more to do
-# before and behind its loop.
+# Elements of a program at a time, and programs: as many as an H200 runs at once, if there is more than a tile for each. Where columns are kept (not summed), a program has
+# more to do before and after its loop.
 TILE, PROGRAMS = 1024, 2112
 KEPT_TILE, KEPT_PROGRAMS = 2048, 1056
-ROW_BYTES = 2048  # of a tile whose columns are kept: each thread adds up whole columns
+ROW_BYTES = 2048  # bytes of a tile's row if columns are kept: each thread adds up whole columns
 WARPS = 4
-FINISHED = 2048  # parts that a program has at a time which adds them up
+FINISHED = 2048  # elements of the last launch's tile, parts by kept elements
 FLOAT64_BYTES = 8
 
 
 def is_axis_sum(plan: Plan) -> bool:
-    """Whether the last output is what a formula's last result comes to, added up along the axes that the output does not vary along."""
+    """Whether the plan's last output is the sum of a formula's last result along the axes where that output has stride 0."""
     return bool(plan.steps) and plan.kernel in FORMULAS
 
 
 def _columns(size: int, widest: int) -> int:
-    """How many elements along an axis a tile has: as many as leave little of tiles empty."""
+    """How many elements of an axis a tile has, so that tiles have little padding."""
     width = min(next_power_of_two(size), widest)
     while width > 128 and -(-size // width) * width * 15 > size * 16:
         width //= 2
@@ -44,7 +44,7 @@ def _columns(size: int, widest: int) -> int:
 
 
 def axis_sums(plan: Plan) -> Runner:
-    """What queues a plan of sums of what a formula gives."""
+    """The runner of a plan of such sums."""
     shape, total = plan.shape, plan.outputs[-1]
     kept = [axis for axis, step in enumerate(total.strides) if step]
     summed = [axis for axis, step in enumerate(total.strides) if not step]
@@ -73,7 +73,7 @@ def axis_sums(plan: Plan) -> Runner:
         step = 1
     span = -(-turns // max(1, min(programs // blocks, turns)))
     parts = -(-turns // span)
-    # What lies side by side along the columns needs no stride there, and is read by vectors where all its other strides are multiples of these.
+    # Operands that are contiguous along the columns need no stride there, and are read by vectors where all their other strides are multiples of the unit.
     others = [
         tuple([step if axis < last or step != 1 else 0 for axis, step in enumerate(operand.strides)])
         for operand in plan.operands[:-1]

@@ -1,5 +1,5 @@
-"""Elementwise kernels: over dense operands, at any size and with any numbers; or, of any strides, by tiles over two axes, of which few
-elements have one for all sizes and strides."""
+"""Launches of elementwise formulas: the flat kernel for contiguous operands, whatever their size; and for strided operands a kernel with tiles over two axes, of which one
+tile serves all sizes and strides of small problems."""
 
 from __future__ import annotations
 
@@ -37,27 +37,27 @@ from openaclnn.engines.gpu.launching.launch import (
 from openaclnn.engines.gpu.launching.runners import Runner, runner_of
 from openaclnn.engines.machine.numbers import Number, all_of, ceil_div, inverse
 
-FEW = 1 << 16  # elements that one launch serves wherever they lie
+SMALL = 1 << 16  # elements up to which one compiled kernel serves all alignments
 HEAVY = frozenset(WORDS) - {"where", "fma", "abs", "sign", "minimum", "maximum"}
-# Of whole blocks these take 0.3 to 3% less time by code without masks, others as much.
+# Formulas with these words take 0.3 to 3% less time if whole blocks have code without masks, others as much.
 UNMASKED = frozenset(("erfinv", "gelu", "gelu_slope", "gelu_tanh"))
 
-# Operands that lie in a row.
+# Contiguous operands.
 
 FLAT, SHIFTED = "flat", "shifted"
 
 
 def launch(g: Elements) -> Launches:
-    """One launch: its kernel, or that for many elements which begin equally far from a vector's bounds."""
+    """One launch: the flat kernel, or the shifted one, for many elements that are all misaligned by the same bytes."""
     count, block, vector = g.count, g.static["block"], g.static["vector"]
-    small, unit = count <= FEW, power_of_two_divisor(count)
+    small, unit = count <= SMALL, power_of_two_divisor(count)
     shifted = all_of(g.misaligned, g.same_offset, vector > 0, inverse(small))
     flat = LaunchParams(
         FLAT, ceil_div(count, block), {"count": count // unit, NUMBERS_ARGS: 0},
         {"UNIT": unit, "MASKED": g.static["masked"], "WIDE": count + block >= INT32_LIMIT, "BLOCK": block}, g.static["warps"],
         inverse(shifted), inverse(all_of(g.share_small, small, g.misaligned)),
     )  # fmt: skip
-    # The last block may be one more.
+    # Blocks begin at the aligned address before the first element, so that there may be one more.
     other = LaunchParams(
         SHIFTED, ceil_div(count + vector - 1, block), {"count": count, NUMBERS_ARGS: 0},
         {"WIDE": count + 2 * block >= INT32_LIMIT, "BLOCK": block}, g.static["warps"], shifted, aligned=False,
@@ -66,7 +66,7 @@ def launch(g: Elements) -> Launches:
 
 
 def has_words(plan: Plan, words: Set[str]) -> bool:
-    """Whether the plan's formula computes one of them."""
+    """Whether the plan's formula calls one of these words."""
     formula = FORMULAS[plan.kernel]
     return not words.isdisjoint(_words(formula, *formula.switches_of(plan.numbers).items()))
 
@@ -87,12 +87,12 @@ def flat_shape(plan: Plan) -> tuple[int, int]:
     return 1024, 4
 
 
-# Operands of any strides.
+# Strided operands.
 
-INLINE_AXES = len(AXES)  # what the kernel takes; the host walks the rest
-# Elements for which one tile shape is good enough, whatever the strides: on an H200 it took 0.8 us more of the GPU than the best for 131,072 (1.8 with gaps
+INLINE_AXES = len(AXES)  # axes that the kernel takes; over others there is a launch for each index
+# Elements up to which one tile shape is good enough, whatever the strides: on an H200 it took 0.8 us more of the GPU than the best for 131,072 (1.8 with gaps
 # along the last axis), 1.6 (10) for 524,288; another plan takes 300 us of the host.
-LAID = 1 << 18
+STRIDED_LIMIT = 1 << 18
 FEW_ROWS, FEW_COLUMNS = 8, 128
 
 
@@ -179,7 +179,7 @@ def tiles(
 
 
 def _tile_spec(plan: Plan, form: Form, steps: Sequence[int], wide: bool) -> KernelSpec:
-    """With so large steps along the rows and columns of each operand."""
+    """The spec of the tiled kernel; `steps` are the strides of each operand along a tile's rows and columns: 0, 1, or 2 for any other."""
     known = (*form.switches, *precision(plan), *steps)
     return KernelSpec(
         tiled_kernel(form.formula), pointers_of(plan, lambda operand: wide), known, fused=False
@@ -187,12 +187,12 @@ def _tile_spec(plan: Plan, form: Form, steps: Sequence[int], wide: bool) -> Kern
 
 
 def tiles_of(plan: Plan) -> Iterator[Launch]:
-    """One launch, or one for each position along the axes that the kernel does not take."""
+    """The launches of one plan: one, or one for each index along the axes that the kernel does not take."""
     operands = plan.operands
     row, column, transposed = _tile_axes(plan)
     walked = host_axes(plan, [row, column])
     inline = [axis for axis in range(len(plan.shape)) if axis not in (row, column, *walked)]
-    # None: an axis the plan does not have, of one element.
+    # None: an axis that the plan lacks, of size 1.
     axes = [None] * (INLINE_AXES - 2 - len(inline)) + [*inline, None if row < 0 else row, column]
     sizes = [1 if axis is None else plan.shape[axis] for axis in axes]
     table = [
@@ -201,7 +201,7 @@ def tiles_of(plan: Plan) -> Iterator[Launch]:
     *batch, rows, columns = sizes
     thin = all(0 in steps[-2:] for steps in table[: len(plan.inputs)])
     tile = tile_shape(plan.output.dtype.itemsize, rows, columns, transposed, thin)
-    # What the kernel knows is no argument.
+    # A stride that is a constexpr is passed as 0.
     strides = [
         stride if place < INLINE_AXES - 2 or _step(stride) == 2 else 0
         for steps in table
@@ -224,18 +224,18 @@ def tiles_of(plan: Plan) -> Iterator[Launch]:
         yield launch._replace(spec=spec._replace(slots=tuple(slots)))
 
 
-def launch_few(g: Elements) -> Launches:
-    """Nothing is chosen for a layout, so that one compiled kernel serves all; axes are in the output's order."""
+def launch_strided(g: Elements) -> Launches:
+    """The launch with dynamic strides: one tile shape and one compiled kernel for all; axes are in the output's order."""
     return Launches([tiles(g.sizes, (FEW_ROWS, FEW_COLUMNS, 4))])
 
 
 class Elementwise(FormulaLauncher):
-    """What a formula gives for each element."""
+    """The launcher of elementwise formulas without a reduction."""
 
-    limit, position_axes = LAID, INLINE_AXES
+    limit, position_axes = STRIDED_LIMIT, INLINE_AXES
     dynamic_launches = (
         functools.partial(DynamicLaunch, "flat", launch, {FLAT: None, SHIFTED: None}),
-        functools.partial(DynamicLaunch, "tiles", launch_few, {TILES: None}, axes=INLINE_AXES, limit=LAID),
+        functools.partial(DynamicLaunch, "tiles", launch_strided, {TILES: None}, axes=INLINE_AXES, limit=STRIDED_LIMIT),
     )  # fmt: skip
 
     def runner(self, plan: Plan) -> Runner:
@@ -246,7 +246,7 @@ class Elementwise(FormulaLauncher):
 
     def small_shape(self, plan: Plan) -> tuple[int, ...] | None:
         # Beyond the limit, the kernel of any strides does not take its place.
-        return plan.shape if len(plan.shape) == 1 and plan.shape[0] <= LAID else None
+        return plan.shape if len(plan.shape) == 1 and plan.shape[0] <= STRIDED_LIMIT else None
 
     def is_flat(self, plan: Plan) -> bool:
         return len(plan.shape) == 1 and all(
@@ -254,7 +254,7 @@ class Elementwise(FormulaLauncher):
         )
 
     def specs(self, plan: Plan, form: Form, strided: bool) -> dict[str, KernelSpec]:
-        if strided:  # which are known at run time only
+        if strided:  # strides are known at run time only
             return {TILES: _tile_spec(plan, form, (2, 2) * len(plan.operands), False)}
         slots = pointers_of(plan, lambda operand: _is_wide(plan, operand))
         known = (*form.switches, *(operand.strides[0] for operand in plan.inputs), *precision(plan))
@@ -275,5 +275,5 @@ ELEMENTWISE = Elementwise()
 
 
 def _is_wide(plan: Plan, operand: Operand) -> bool:
-    """Whether it is read or written by vectors."""
+    """Whether an operand is read or written by vectors."""
     return operand.strides[0] == 1 or any(operand is out for out in plan.outputs)

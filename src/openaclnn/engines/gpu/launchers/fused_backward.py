@@ -1,4 +1,4 @@
-"""How cross entropy from logits is launched with its gradient in one go, and the gradient where another was expected."""
+"""Launches of training steps of cross entropy with long rows: loss and gradient in one reading, and the gradient alone where another loss's gradient was expected. `steps.py` has shorter rows."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ EXPECTED = 4  # FLOATs
 
 
 class Rows(NamedTuple):
-    """What is computed: of so many rows, reduced."""
+    """The problem: the loss of so many rows with a reduction."""
 
     dtype: DType
     rows: int
@@ -53,7 +53,7 @@ class Rows(NamedTuple):
 
 
 def _told(step: Rows, backward: bool) -> dict[str, Any]:
-    """What launches have of a step, by the kernels' names. Behind what is expected are kept each row's largest logit and what its others add."""
+    """The arguments of a step's kernels by their names. Behind what is expected are two FLOATs for each row: the largest logit, and the sum of the others' powers."""
     names = ("gradient", "x", "target", "expected", "memory", "out", "scratch") if backward else ("x", "target", "memory", "loss", "expected", "out", "scratch")  # fmt: skip
     dtypes = {"target": "int64", "expected": "float32", "memory": "float32", "scratch": "float64"}
     slots = {
@@ -69,26 +69,26 @@ TILES = {
     4: {16384: (16, 8), 32768: (16, 16), 131072: (32, 4), 262144: (16, 16)},
     2: {16384: (8, 8), 32768: (4, 32), 65536: (8, 4), 131072: (16, 4)},
 }  # fmt: skip
-"""By an element's bytes and the most classes: how many times a thread holds 16 bytes, and warps. Where that has room for fewer
-classes than there are, it is a piece of a row.
+"""By an element's bytes and the most classes: how many times a thread holds 16 bytes, and warps. Where such a tile has fewer
+classes than the row, it holds a piece of it.
 
-A step in times of a copy on an H200, and of loss and gradient one after the other: FLOAT of 32000, 65536, 128256 and 256000 classes
+A step's time in times of a copy on an H200, and of loss and gradient one after the other: FLOAT of 32000, 65536, 128256 and 256000 classes
 1.05, 1.08, 1.09 and 1.32 (1.50, 1.48, 1.48, 1.49), of 50257, where no row is aligned, 1.35 (1.57); BFLOAT16 of 24576, 32000, 50304 and 128256
 1.53, 1.32, 1.49 and 1.42 (the second 1.58, then 1.55 and 1.53; without reading ahead 1.62 and 1.44 of the first two). Where 16 bits are in rows that are not all aligned, and of more classes, it gains nothing.
 """
 
-FEWEST = MOST_CLASSES[True]  # classes: of shorter rows a program holds as many as it can
+FEWEST = MOST_CLASSES[True]  # up to so many classes `steps.py` serves
 COUNTED = 8192  # rows that are counted at once
 FULL = 32  # warps of a program that has a multiprocessor for itself
-STAGES = 3  # rows that it holds, of which it reads two into shared memory
+STAGES = 3  # rows that it has at once, two of them on their way into shared memory
 FINISHED = 128  # rows whose losses a program adds up
-RESERVED = 1 << 10  # bytes of shared memory that a program has beside these
-WIDE = 1024  # classes that a program writes at once where all is written late
-PROGRAMS = 2048  # that keep a device busy then
+RESERVED = 1 << 10  # bytes of shared memory that a program needs beside these
+WIDE = 1024  # classes that a program of the LATE kernel writes at once
+PROGRAMS = 2048  # programs of it, which keep a device busy
 
 
 class Tile(NamedTuple):
-    """What a program holds of a row: so many times a class in each lane, by so many warps; in how many pieces a row is, and how many rows it holds."""
+    """A program holds `held` classes in each of `lanes` lanes, by so many warps; a row has so many pieces, and a program `stages` rows at once."""
 
     held: int
     lanes: int
@@ -104,7 +104,7 @@ def tile_of(itemsize: int, classes: int) -> Tile:
 
 
 def _runs(itemsize: int, tile: Tile) -> bool:
-    """Whether the device has what programs wait for each other with, or read ahead into."""
+    """Whether the device has the clusters, or the shared memory, that the tile needs."""
     if tile.stages > 1:
         row = tile.held * tile.lanes * itemsize
         return (tile.stages - 1) * row + RESERVED <= limits()[1]
@@ -112,7 +112,7 @@ def _runs(itemsize: int, tile: Tile) -> bool:
 
 
 def serves(dtype: DType, rows: int, classes: int) -> bool:
-    """Whether rows fit into registers, and are worth it; whether the device has clusters, where they are in pieces."""
+    """Whether rows fit into registers, gain by that, and the device can run the tile."""
     itemsize = dtype.itemsize
     whole = itemsize == 4 or classes % (VECTOR_BYTES // itemsize) == 0
     fits = whole and FEWEST < classes <= max(TILES[itemsize])
@@ -122,7 +122,7 @@ def serves(dtype: DType, rows: int, classes: int) -> bool:
 
 @functools.lru_cache(64)
 def loss_runner(step: Rows) -> Runner:
-    """What queues it, of the addresses of a plan's operands."""
+    """The runner of loss and gradient."""
     named, rows, classes = _told(step, backward=False), step.rows, step.classes
     sums, blocks = named["scratch"], -(-rows // FINISHED)
     tile, unit = tile_of(step.dtype.itemsize, classes), power_of_two_divisor(classes)
@@ -147,7 +147,7 @@ def loss_runner(step: Rows) -> Runner:
 
 @functools.lru_cache(64)
 def gradient_runner(step: Rows) -> Runner:
-    """What queues the gradient where another was expected, and at targets, of the addresses of a plan's operands."""
+    """The runner of the gradient in the backward pass: all of it if another was expected, and in any case the elements at targets."""
     named, rows, classes = _told(step, backward=True), step.rows, step.classes
     unit, blocks = power_of_two_divisor(classes), -(-classes // WIDE)
     programs = min(rows * blocks, PROGRAMS)
@@ -159,7 +159,7 @@ def gradient_runner(step: Rows) -> Runner:
 
 
 class Steps(Launcher):
-    """Loss and gradient in one go, or the gradient where another was expected: by the row formula, or by programs that hold long rows."""
+    """The launcher of a step's AHEAD or LATE kernel: by the row formula, or for long rows by the kernels of this module."""
 
     reduces = True
 

@@ -1,6 +1,7 @@
-"""The gradients of cross entropy, from logits or log-probabilities: row formulas that reduce nothing over the classes, but take sums over all positions and
-weights. A program has some pixels or short rows, and walks their classes, or some classes of a long row. A few targets that weigh 1 are counted by every program, which takes less than a
-launch that counts them.
+"""Launches of the gradients of cross entropy, from logits or log-probabilities. These row formulas reduce nothing over the classes, but need sums over all positions and weights.
+
+A program has all classes of some pixels or short rows, or some classes of a long row. If targets are few and have no weights, every program counts them itself, which takes less time
+than a launch that counts them.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from openaclnn.engines.gpu.launchers.geometry import (
     where_all,
 )
 from openaclnn.engines.gpu.launchers.row_formulas import (
-    SHORT,
+    SHORT_ROW,
     RowFormulas,
     RowLauncher,
     Tile,
@@ -66,50 +67,50 @@ from openaclnn.engines.machine.numbers import (
 FORMULAS = {
     **dict.fromkeys(("nll_loss_backward", "nll_loss2d_backward"), nll_gradient), "cross_entropy_loss_grad": cross_entropy_loss_grad, "cross_entropy_logits_grad": cross_entropy_logits_grad,
 }  # fmt: skip
-COUNTED_ROWS = "counted rows"  # cut, by programs that count targets
+COUNTED_ROWS = "counted rows"  # key of the `cut` kernel whose programs count targets themselves
 # Positions, classes of a thread, lanes of classes, streamed, warps, exact.
 FEW_TILES = {True: (8, 1, 128, 1, 4, 0), False: (128, 4, 1, 1, 4, 0)}
-MANY = 1 << 18  # pixels that keep a device busy with two for each thread
-MUCH = 1 << 25  # elements that keep a device busy where a program walks several tiles
+MANY_POSITIONS = 1 << 18  # pixels that keep a device busy with two for each thread
+MANY_ELEMENTS = 1 << 25  # elements that keep a device busy with several tiles for each program
 # Where no row is read, programs write the planes of so many pixels one after the other: 4 MiB of INT64 targets, which stay in the second-level cache. Half of it gave
 # (32,21,512,1024) FLOAT 0.91 of a copy instead of 0.95; twice and four times (2,80,2048,2048) 0.86 and 0.72 instead of 0.97, and all planes of a block (8,150,512,512) 0.95 instead of 1.03.
 PANEL_PIXELS = 1 << 19
-# Of rows of which an operand lies transposed, and of few pixels: a thread for each row or pixel, so that what is common to it is not computed several times. Of 16 bits, then FLOAT;
-# of pixels and with what is read transposed, what is written, and both, of much. Shares of a copy of (16384, 4096), BFLOAT16 and FLOAT: 0.88 and 0.95, 0.87 and 0.91, 0.88 and 0.94.
+# Tiles for rows with a transposed operand, and for few pixels: a thread for each row or pixel, so that numbers of the row are not computed several times. For 16 bits, then FLOAT:
+# for pixels and rows whose input is transposed; for those whose output is; and for MANY_ELEMENTS where both are. Shares of a copy of (16384, 4096), BFLOAT16 and FLOAT: 0.88 and 0.95, 0.87 and 0.91, 0.88 and 0.94.
 SQUARES = (
     ((128, 1, 32, 1, 4, 0), (64, 1, 64, 1, 2, 0), (128, 16, 32, 1, 4, 0)), ((128, 1, 16, 1, 4, 0), (128, 1, 32, 1, 4, 0), (128, 1, 16, 1, 4, 0)),
 )  # fmt: skip
 
 
 def _row_tile(static: Mapping[str, Number], classes: Number) -> tuple[Number, ...]:
-    """Long rows in pieces, of 16 bits by a warp: FLOAT 4096, 5001, 32000 and 50257 classes 0.99, 0.97, 0.98 and 0.98, BFLOAT16 2300, 4096, 5001, 32000 and 50257 0.85, 0.96, 0.98,
+    """The tile of rows: long ones in pieces, of 16 bits by one warp. Shares of a copy's bandwidth: FLOAT 4096, 5001, 32000 and 50257 classes 0.99, 0.97, 0.98 and 0.98, BFLOAT16 2300, 4096, 5001, 32000 and 50257 0.85, 0.96, 0.98,
     0.97 and 0.98 (by two warps 2048 classes 0.70, 0.96, 0.91, 0.97 and 0.97)."""
     piece = 1, 1, 1024, 1, where(static["itemsize"] < 4, 1, 2), 0
     return where_all(classes <= _short(static), once_tile(static, classes), piece)
 
 
 def _short(static: Mapping[str, Number]) -> Number:
-    """Classes of rows that a program walks whole. BFLOAT16 1501 and 1900 in pieces 0.83 and 0.94 (whole 0.76 and 0.84)."""
-    return where(static["itemsize"] < 4, 1024, SHORT)
+    """Classes up to which a program has whole rows. BFLOAT16 1501 and 1900 in pieces 0.83 and 0.94 (whole 0.76 and 0.84)."""
+    return where(static["itemsize"] < 4, 1024, SHORT_ROW)
 
 
 def _image_tile(
     static: Mapping[str, Number], classes: Number, pixels: Number, along: Number
 ) -> tuple[Number, ...]:
-    """Shares of a copy on an H200, FLOAT and BFLOAT16, and of a kernel by hand: (16,21,512,512) 0.78 and 0.54 (0.71 and 0.52), (4,150,512,512) 0.86 and 0.71 (0.82 and
+    """The tile of images. Shares of a copy's bandwidth on an H200, FLOAT and BFLOAT16, in brackets those of a kernel by hand: (16,21,512,512) 0.78 and 0.54 (0.71 and 0.52), (4,150,512,512) 0.86 and 0.71 (0.82 and
     0.68), (32,1000,16,16) 0.25 and 0.14 (0.11 and 0.05), (128,3,225,225) 0.42 and 0.26 (0.40 and 0.17); planes that begin anywhere, (8,19,713,713) 0.65 and 0.53 (0.63 and
     0.29), (2,150,641,641) 0.56 and 0.55 (0.50 and 0.53)."""
     whole, narrow = (along % (VECTOR_BYTES // static["itemsize"])) == 0, static["itemsize"] < 4
     few = any_of(classes <= 4, all_of(narrow, whole))
     many = all_of(inverse(any_of(whole, narrow)), classes > 64)
     held = where(few, 4, where(many, 16, 8))
-    return where_all(pixels >= MANY, (256, held, 1, 1, 4, 0), (128, 16, 1, 1, 4, 0))
+    return where_all(pixels >= MANY_POSITIONS, (256, held, 1, 1, 4, 0), (128, 16, 1, 1, 4, 0))
 
 
 def _written_tile(
     static: Mapping[str, Number], by_class: bool, classes: Number
 ) -> tuple[Number, ...]:
-    """Of a program that reads no row. Shares of a memset, FLOAT and BFLOAT16, of 100, 150, 300 and 1000 classes: 0.81 and 0.84, 0.79 and 0.78, 0.88 and 0.92, 0.95 and 1.18 (by tiles of what
+    """The tile of a kernel that reads no row. Shares of a memset, FLOAT and BFLOAT16, of 100, 150, 300 and 1000 classes: 0.81 and 0.84, 0.79 and 0.78, 0.88 and 0.92, 0.95 and 1.18 (by tiles of what
     reads rows 0.81 and 0.66, 0.77 and 0.64, 0.81 and 0.53, 0.95 and 0.96)."""
     narrow, tile = static["itemsize"] < 4, _row_tile(static, classes)
     if not by_class:
@@ -122,7 +123,7 @@ def _written_tile(
 
 
 class GradientLauncher(RowLauncher):
-    """With the launches that make the sums of a mean, or of weights for label smoothing."""
+    """The launcher of a gradient, with the launches of the sums that a mean divides by, or of the weights' sum for label smoothing."""
 
     def __init__(self, name: str, signature: Signature, graph: Graph, mean: bool, axes: int) -> None:  # fmt: skip
         of_weights = not {*OF_WEIGHTS}.isdisjoint(
@@ -166,19 +167,19 @@ class GradientLauncher(RowLauncher):
             tile = _image_tile(g.static, walk.classes, walk.positions, walk.along)
         if self.reads_rows and not (self.dense and walk.by_class):
             tile = where_all(self.cuts(g, walk), self.square(g, walk), tile)
-        small = walk.positions * walk.classes <= row_formulas.FEW
+        small = walk.positions * walk.classes <= row_formulas.SMALL
         positions, held, lanes, streamed, warps, exact = where_all(small, FEW_TILES[walk.by_class], tile)  # fmt: skip
         return Tile(positions, held, lanes, streamed > 0, warps, exact > 0)
 
     def square(self, g: Geometry, walk: Walk) -> tuple[Number, ...]:
-        """The tile of rows that lie transposed, or of few pixels."""
+        """The tile of rows with transposed operands, or of few pixels."""
         read, written, both = [
             where_all(g.static["itemsize"] < 4, *tiles) for tiles in zip(*SQUARES, strict=True)
         ]
         if walk.by_class:
             return read
-        alike = all_of(*(walk.apart(name) == 1 for name, kind in self.kinds if kind == "Row"))
-        much = walk.positions * walk.classes >= MUCH
+        alike = all_of(*(walk.last_stride(name) == 1 for name, kind in self.kinds if kind == "Row"))
+        much = walk.positions * walk.classes >= MANY_ELEMENTS
         return where_all(alike, where_all(much, both, read), written)
 
     def traversals(self) -> list[Traversal]:
@@ -187,13 +188,13 @@ class GradientLauncher(RowLauncher):
         return [*several, Traversal(False, False, 1, dealt=True)] if self.dense else several
 
     def cuts(self, g: Geometry, walk: Walk) -> Truth:
-        """Whether a program has some classes alone: of long rows, of a few elements, so that a device is less idle, of many classes of few pixels, and of rows of which an
-        operand lies transposed."""
-        small = walk.positions * walk.classes <= row_formulas.FEW
+        """Whether a program has only some of the classes: of long rows, of small problems, so that a device is less idle, of few pixels with many classes, and of rows with a
+        transposed operand."""
+        small = walk.positions * walk.classes <= row_formulas.SMALL
         if self.dense and walk.by_class:
             return any_of(walk.classes > _short(g.static), small)
         if self.dense:
-            few = all_of(walk.positions < MANY, walk.classes > 64)
+            few = all_of(walk.positions < MANY_POSITIONS, walk.classes > 64)
             return all_of(any_of(not self.reads_rows, few), inverse(small))
         return all_of(len(walk.shape) == 1, inverse(small))
 
@@ -218,7 +219,7 @@ class GradientLauncher(RowLauncher):
     def launch(self, g: Geometry) -> Launches:
         before, *behind = g.layout.shape
         counts = all_of(
-            self.counts, self.dense, not g.strided, g.share_small, before <= COUNTED.value, before * g.layout.classes <= row_formulas.FEW,
+            self.counts, self.dense, not g.strided, g.share_small, before <= COUNTED.value, before * g.layout.classes <= row_formulas.SMALL,
             *(size == 1 for size in behind),
         )  # fmt: skip
         launches, parts = sums.with_sums(g, "weight", all_of(self.summed, inverse(counts)))
@@ -236,7 +237,7 @@ class GradientLauncher(RowLauncher):
 def _launcher(
     formula: RowFormula, operands: tuple[str, ...], singles: tuple[str, ...], switches: tuple[tuple[str, bool], ...], mean: bool, axes: int
 ) -> GradientLauncher:  # fmt: skip
-    """For row-major operands, or for so many axes of any strides."""
+    """The launcher for row-major operands (`axes` is 0), or for so many axes of strided ones."""
     kinds = dict(formula.operands)
     numbers = tuple([name for name in formula.numbers if name in NUMBERS])
     signature = Signature(
@@ -247,7 +248,7 @@ def _launcher(
 
 
 class _Gradients(RowFormulas):
-    """The formula with the operands, switches and sums of a plan."""
+    """The launcher of all plans of these gradients: by their operands, switches and sums."""
 
     def _launcher(self, plan: Plan, axes: int) -> GradientLauncher:
         formula = FORMULAS[plan.kernel]

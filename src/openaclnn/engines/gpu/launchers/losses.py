@@ -1,5 +1,6 @@
-"""Cross entropy from logits, its row formula: losses of each row or pixel, or their sum or mean. Each program then leaves the sums of its positions in scratch memory, float64, and one launch
-adds these up in their order, or two where there are many.
+"""Launches of cross entropy's loss from logits, which is a row formula: the losses of all rows or pixels, or their sum or mean.
+
+With a reduction each program leaves the sums of its positions in scratch memory, in float64; one more launch adds these up in their order, or two where there are many programs.
 """
 
 from __future__ import annotations
@@ -48,15 +49,15 @@ from openaclnn.engines.machine.numbers import (
     where,
 )
 
-FEW = 1 << 13  # programs whose sums one adds up: more are added up by GATHERING first
+FEW_PROGRAMS = 1 << 13  # programs up to which one adds up the sums of all; else GATHERING do first
 GATHERING = 64
 BLOCKS = (128, (128, 4)), (1024, (1024, 4))  # of sums at once, and warps, by how many there are
 MOST = 1 << 13, 32
-# Rows and classes up to which, and beyond which, several programs have one; and of 16 bits, longer rows: of 8 rows of 128,256 classes, FLOAT and BFLOAT16, 9.8 and 9.2 us (by one program each 16.0 and
+# At most so many rows of more than so many classes are shared by clusters; then the same for 16 bits. Microseconds, in brackets by one program each: of 8 rows of 128,256 classes, FLOAT and BFLOAT16, 9.8 and 9.2 us (by one program each 16.0 and
 # 14.9), of 16 13.4 and 12.1 (17.8 and 15.3); of 8 and 64 of 32,000 10.2 and 12.4 (8.9 and 9.9), of 64 of 131,072 20.8 and 15.1 (19.4 and 15.9).
 CLUSTERED, NARROW_CLUSTERED = (32, 1 << 15), (64, 1 << 16)
-FEW_LONG = 64, (1, 8, 4096, True, 16, False)  # rows of one program each
-# Classes from which on a program of these has as many warps as can be: one row of 2^22 takes 40.6 us (by 16 warps 54.0), of 16 bits 39.5 (42.3), of 2^20 18.0 (21.1).
+FEW_LONG = 64, (1, 8, 4096, True, 16, False)  # up to so many long rows have this tile
+# Classes from which on programs of a cluster have 32 warps: one row of 2^22 takes 40.6 us (by 16 warps 54.0), of 16 bits 39.5 (42.3), of 2^20 18.0 (21.1).
 LONGEST = 1 << 19
 # Positions, classes of a thread, lanes of classes, streamed, warps, exact. Of many pixels a thread has one or two and reads their classes by eights. Microseconds of the loss alone, FLOAT and
 # BFLOAT16, and held: none of (8,19,713,713) 112 and 95 (158 and 111), mean 128 and 102 (124 and 99); of (6,150,641,641) 442 and 298 (405 and 332), 441 and 303 (457 and 348).
@@ -72,13 +73,13 @@ OF_ROWS = "cross_entropy_loss", "cross_entropy_logits"  # plans of tensors of tw
 
 
 def finish_of(count: Number) -> LaunchParams:
-    """The launch that adds up so many programs' sums."""
+    """The last launch, which adds up the sums of so many programs."""
     block, warps = entry_within(count, BLOCKS, MOST)
     return LaunchParams(FINISH, 1, {"count": count}, {"BLOCK": block}, warps, aligned=False)
 
 
 class LossLauncher(RowLauncher):
-    """With the launches that add up losses."""
+    """The launcher of a row formula whose results may be added up over all positions."""
 
     def __init__(self, name: str, signature: Signature, graph: Graph, axes: int) -> None:
         self.last = {GATHER: gather_sums, FINISH: finish_loss} if signature.added else {}
@@ -86,7 +87,7 @@ class LossLauncher(RowLauncher):
 
     def tile(self, g: Geometry, walk: Walk) -> Tile:
         tile, narrow = super().tile(g, walk), g.static["itemsize"] < 4
-        few = walk.positions * walk.classes <= row_formulas.FEW
+        few = walk.positions * walk.classes <= row_formulas.SMALL
         if walk.by_class and not walk.traversal.dealt:
             tile = Tile(*where_all(few, entry_within(walk.classes, FEW_TILES, tile), tile))
         if not self.dense or walk.traversal.dealt or self.writes:
@@ -107,7 +108,7 @@ class LossLauncher(RowLauncher):
 
     @property
     def cluster(self) -> Traversal | None:
-        """By which several programs have a long row of few: where no row is written, so that none reads at a target what another has."""
+        """The traversal by clusters for few long rows; None where rows are written, since a program could read at a target what another has overwritten."""
         spreads = self.dense and not self.writes and self.reductions <= 3
         return self.rows._replace(streamed=True, shared=True) if spreads else None
 
@@ -154,7 +155,7 @@ class LossLauncher(RowLauncher):
 
     @staticmethod
     def finishing(plan: Plan, finish: Mapping[str, Any]) -> Specs:
-        """The kernels that add up what programs left."""
+        """The specs of the kernels that add up the programs' sums."""
         sums, gathered = (scratch_of(plan, place=place) for place in range(2))
         outputs = pointers_by_name(plan)
         named = {**finish, "sums": gathered, "loss": outputs["lossOut"], "square_out": outputs.get("zlossOut")}  # fmt: skip
@@ -172,7 +173,7 @@ class LossLauncher(RowLauncher):
                 programs = programs // PIECES.value
                 exchange = where(step.when, programs * (PIECES.value * 4 * self.reductions), 0)
             count = count + where(step.when, programs, 0)
-        size, many = count * (FLOAT64_BYTES * added), count > FEW
+        size, many = count * (FLOAT64_BYTES * added), count > FEW_PROGRAMS
         gathered = where(many, GATHERING * FLOAT64_BYTES * added, 0)
         if added:
             gather = LaunchParams(
@@ -186,7 +187,7 @@ class LossLauncher(RowLauncher):
 
 @functools.cache
 def _graph(switches: tuple[tuple[str, bool], ...]) -> Graph:
-    """The formula's values; the sum of all weights is made for each row anew."""
+    """The formula's graph; each row computes the sum of all classes' weights again."""
     formula, graph, known = cross_entropy.cross_entropy_loss, Graph(), dict(switches)
     inputs = {
         name: graph.node("input", name=name, kind=kind, axes=AXES[kind])
@@ -208,7 +209,7 @@ def _graph(switches: tuple[tuple[str, bool], ...]) -> Graph:
 def _launcher(
     switches: tuple[tuple[str, bool], ...], inputs: tuple[str, ...], outputs: tuple[str, ...], reduction: str, axes: int
 ) -> RowLauncher:  # fmt: skip
-    """For row-major operands, or for so many axes of any strides."""
+    """The launcher for row-major operands (`axes` is 0), or for so many axes of strided ones."""
     formula, known = cross_entropy.cross_entropy_loss, dict(switches)
     results = [cross_entropy.RESULTS[name] for name in outputs]
     added: list[int] = []
@@ -233,7 +234,7 @@ def _launcher(
 
 
 class _Losses(RowFormulas):
-    """The formula with the operands, results and switches of a plan."""
+    """The launcher of all plans of the loss: by their operands, results and switches."""
 
     reduces = True
 

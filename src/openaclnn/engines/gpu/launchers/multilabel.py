@@ -1,4 +1,4 @@
-"""The multi-label margin loss: one program a row."""
+"""The launch of the multi-label margin loss: one program for each row."""
 
 from __future__ import annotations
 

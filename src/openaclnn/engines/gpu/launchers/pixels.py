@@ -1,11 +1,11 @@
-"""NLL's gradient over images: which pixels and classes a program writes, and in which order.
+"""Launches of NLL's gradient over images: which pixels and classes a program writes, and in which order.
 
 Programs are ordered so that the output is written nearly from its first byte to its last: a panel of
 pixels, whose targets stay in the second-level cache, chunk of classes after chunk of classes. That took
-(8,150,512,512) from 0.95 (FLOAT) and 0.87 (BF16) of a copy's bandwidth to 1.03 and 1.02; a program
-that wrote all classes of its pixels kept as many places of the output open as there are images.
-Where targets or gradients lie transposed, a block of pixels has two axes, so that whole lines are read.
-Class planes that begin off a vector's bounds, as those of odd images do, have a kernel of their own.
+(8,150,512,512) from 0.95 (FLOAT) and 0.87 (BF16) of a copy's bandwidth to 1.03 and 1.02, over programs
+that write all classes of their pixels, and so write to many distant parts of the output at once.
+Where targets or gradients are transposed, a block of pixels has two axes, so that whole lines are read.
+Misaligned class planes, as those of images with an odd number of pixels, have another kernel.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from openaclnn.engines.machine.numbers import (
     where,
 )
 
-# Of planes that begin anywhere, by the output's itemsize and whether all pixels have one gradient: elements of a vector,
+# For misaligned planes, by the output's itemsize and whether all pixels have one gradient: elements of a vector,
 # pixels of a program, warps. Fractions of a copy for (16,19,769,769), (16,21,513,513), (4,19,1025,2049): FLOAT 0.86 0.87
 # 0.85, BF16 0.76 0.77 0.75, where the other kernel has 0.50 0.56 0.50 and 0.42 0.47 0.38; with a gradient for each pixel,
 # (16,21,513,513), 0.89 and 0.80 (0.55 and 0.49). BF16 with a gradient for each: 0.79 0.80 0.74, by 1024 pixels and 8 warps 0.78 0.81 0.73;
@@ -57,8 +57,8 @@ PLANES = {
 PLANE_CLASSES = 24
 FEW_PIXELS = 2048  # a plane of fewer is mostly borders
 
-# Elements of an output for which nothing is chosen by its sizes, so that no size compiles anything.
-FEW = 1 << 16
+# Elements up to which one tile serves all sizes, so that a new size compiles nothing.
+SMALL = 1 << 16
 FEW_TILE = 1, 128, 1, 1, 8
 NUMBERS = ("ignore_index",)
 ROLES = {"target": "positions", "gradient": "positions", "weight": "classes", "out": "full"}
@@ -72,8 +72,8 @@ OUT_ARGS = tuple(f"out_{axis}" for axis in ("first", "second", "pixel", "class")
 def pixel_tile(
     itemsize: Number, classes: Number, rows: Number, pixels: Number, channels_last: Truth, transposed: Truth
 ) -> tuple[Number, ...]:  # fmt: skip
-    """What a program writes: pixels by two axes, classes at once; warps; and how many classes at most. By the layout of the output,
-    then of what is read."""
+    """A program's tile: pixels along two axes, classes at once, warps, and how many classes at most. It depends on the output's layout, then on those of
+    inputs."""
     # Fractions of a copy with 512 pixels on 4 warps, for (32,21,512,1024), (8,150,512,512),
     # (8,19,1024,2048), (7,133,640,640), (24,60,500,500), (2,80,2048,2048):
     # FLOAT, 8 classes: 0.95 1.03 0.93 1.02 0.96 0.97; 16: 0.91 1.00 0.90 1.00 0.88 0.95;
@@ -82,7 +82,7 @@ def pixel_tile(
     # all classes:      0.93 0.95 0.91 0.93 0.82 0.89.
     across = power_of_two_above(pixels, 512)
     tile: tuple[Number, ...] = 1, across, 1, clamp(across // 128, 1, 4), where(itemsize > 2, 8, 16)  # fmt: skip
-    # Of a copy, for 21 and 150 classes with both turned: FLOAT 0.91 and 0.94, BF16 0.92 and 0.97.
+    # Of a copy, for 21 and 150 classes with both inputs transposed: FLOAT 0.91 and 0.94, BF16 0.92 and 0.97.
     # 32 classes at a time: 0.90 and 0.86 for 150; half as many rows lost 2-4%; 64 bytes across 5%.
     across = least(power_of_two_above(pixels, 128), 256 // itemsize)
     tall = power_of_two_above(rows, 32)
@@ -95,7 +95,7 @@ def pixel_tile(
 
 
 def _planes(g: Geometry, parts: Number, when: Truth) -> LaunchParams:
-    """Class planes that begin off a vector's bounds."""
+    """The launch for misaligned class planes."""
     (first, second, pixels), classes, strides = g.layout
     target, gradient, out = (strides[name] for name in ("target", "gradient", "out"))
     vector, block = g.static["plane_vector"], g.static["plane_block"]
@@ -115,20 +115,20 @@ def _planes(g: Geometry, parts: Number, when: Truth) -> LaunchParams:
 
 
 def launch(g: Geometry) -> Launches:
-    """The sums, if it takes any, and the gradient: of two outer axes and one of pixels."""
+    """The launches of the sums, if there are any, and of the gradient, whose positions have two outer axes and one of pixels."""
     (first, second, pixels), classes, strides = g.layout
     target, gradient, out = (strides[name] for name in ("target", "gradient", "out"))
     itemsize = g.static["itemsize"]
     launches, parts = sums.with_sums(g, "weight", g.static["summed"] > 0)
     one_class_of_one_pixel = all_of(out[2] == 1, out[3] == 1)
-    # Pixels lie side by side everywhere, and planes begin off a vector's bounds.
+    # Pixels are contiguous in all operands, and planes are misaligned.
     odd = all_of(
         not g.strided, out[2] == 1, target[2] == 1, any_of(g.static["single"] > 0, gradient[2] == 1),
         pixels >= FEW_PIXELS, (abs(out[3]) % (VECTOR_BYTES // itemsize)) != 0,
         inverse(one_class_of_one_pixel),
     )  # fmt: skip
     small = g.strided or all_of(
-        g.share_small, first * second * pixels * classes <= FEW, inverse(one_class_of_one_pixel)
+        g.share_small, first * second * pixels * classes <= SMALL, inverse(one_class_of_one_pixel)
     )
     turned = any_of(
         *(all_of(abs(steps[1]) > 0, abs(steps[1]) < abs(steps[2])) for steps in (target, gradient))
@@ -141,7 +141,7 @@ def launch(g: Geometry) -> Launches:
         tall, across, wide, warps, at_most = where_all(small, FEW_TILE, tile)
 
     def unknown(stride: Number) -> Number:
-        """1 is known to the kernel; 0 is as good a number as any then."""
+        """A stride as an argument; 0 in place of 1, which the kernel has as a constexpr."""
         return stride if g.strided else where(stride == 1, 0, stride)
 
     def step(stride: Number) -> Number:
@@ -187,7 +187,7 @@ def launch(g: Geometry) -> Launches:
 
 
 def _specs(plan: Plan, offset: int = 0) -> dict[str, KernelSpec]:
-    """The kernels of a plan, with targets that begin so many elements off."""
+    """The specs of a plan's kernels, for targets that begin at an offset in elements."""
     target, gradient, weight = plan.inputs[:3]
     single, summed = gradient.role == "single", is_summed(plan)
     by_vectors = (target, plan.output) if single else (target, gradient, plan.output)
@@ -215,18 +215,18 @@ def is_summed(plan: Plan) -> bool:
 
 
 def _of_images(plan: Plan) -> bool:
-    """Whether a plan lies as row-major images do. One merged axis is taken for one image's pixels: images of a pixel each look like
-    channels last."""
+    """Whether a plan's operands are row-major images. One merged axis counts as the pixels of one image; images of one pixel each count as
+    channels-last ones."""
     return len(plan.shape) <= 2 and is_row_major(plan, *(1, *plan.shape)[-2:])
 
 
 class _Images(ClassLauncher):
     def runner(self, plan: Plan) -> Runner:
-        """Images that have their classes side by side are rows to the formula: (8,19,512,512) in 0.41 (FLOAT) and 0.53 (BF16) of the time."""
+        """Channels-last images are rows to the row formula: (8,19,512,512) in 0.41 (FLOAT) and 0.53 (BF16) of the time."""
         return GRADIENTS.runner(plan) if is_row_major_2d(plan) else super().runner(plan)
 
 
 PIXELS = _Images(
     "pixels", launch, {**sums.KERNELS, PLANES_KERNEL: nll_loss2d_backward_planes, MAIN: nll_loss2d_backward}, ROLES, placed=3, numbers=NUMBERS,
-    position_axes=3, specs=_specs, static=_static, is_row_major=_of_images, limit=FEW, small_limit=FEW,
+    position_axes=3, specs=_specs, static=_static, is_row_major=_of_images, limit=SMALL, small_limit=SMALL,
 )  # fmt: skip

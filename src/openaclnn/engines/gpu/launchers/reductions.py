@@ -1,5 +1,6 @@
-"""Sums over all elements or positions: of what a formula gives, of the negative log-likelihood; and fills. In how many parts they are
-added up, and what adds up the parts.
+"""Launches of sums and means over all elements: of elementwise formulas (`Summed`) and of the negative log-likelihood (`NllLauncher`); and of fills.
+
+A program leaves one partial sum in scratch memory, and a last launch adds these up in their order; of few elements one program does both.
 """
 
 from __future__ import annotations
@@ -57,8 +58,8 @@ from openaclnn.engines.gpu.launching.runners import Runner, runner_of
 from openaclnn.engines.machine.numbers import Number, Truth, all_of, ceil_div, inverse, least, where
 
 BLOCK = 1024  # positions of a program at once
-# Elements of a program at once, programs at most, and warps, of FLOAT and of 16 bits, by what the formula takes: few instructions; logarithms, with four elements or more added up before they
-# are converted; long words in FLOAT, with which conversions are no more to wait for and smaller programs have their registers. Shares of a copy of 2^25 elements, H200, bare kernels in turn without
+# Elements of a program at once, programs at most, and warps, for FLOAT and for 16 bits, by the formula: LIGHT ones have few instructions; those IN FOURS have logarithms, and add up four
+# elements or more before they convert them to float64; LONG ones have LONG_WORDS in FLOAT, whose conversions cost nothing more, and need the registers of smaller programs. Shares of a copy of 2^25 elements, H200, bare kernels in turn without
 # the last launch: L1 1.02 and 1.01, binary cross entropy 1.03 (1.02 by 8 warps) and 0.99, with logits 1.00 and 0.99, soft margin 1.01 and 1.02. The programs of 16 bits ask for the next block before one is added up
 # (`summed_kernel`), and must all run at once: 8 of 4 warps on a processor, which have 64 registers a thread. Not told so they had up to 88, and 0.94, 0.82 and 1.01; with 1024 elements
 # 0.87, 0.93 and 0.98; with two blocks in a turn, which saves the moves between registers, binary cross entropy 0.94 and 0.96, with logits 0.97 (0.99). Of any strides these are what they have.
@@ -67,26 +68,26 @@ LONG = (1024, 1188, 4)
 FOURS, REGISTERS = (LONG, (2048, 1056, 4)), 64
 STRIDED_FOURS = LONG, (1024, 1056, 4)
 LONG_WORDS = frozenset(("softened", "softplus"))
-MOST_PARTS = 4096  # each of a program; of positions, 1024 took 8% more for (2,80,2048,2048), as much for the others
+MOST_PARTS = 4096  # programs at most; for positions, 1024 took 8% more for (2,80,2048,2048), as much for the others
 HEAVY = LONG_WORDS | {"exp", "log", "low_log"}
-# Elements or positions that one program adds up and finishes, in less time than one more launch takes.
+# Elements or positions up to which one program adds up all and finishes, in less time than one more launch takes.
 ALONE = 2 * BLOCK
 FLOAT64_BYTES = 8
 NLL_SUMS = 2  # of losses and of weights
-FEW = 1 << 16  # elements for which one kernel takes AXES axes, whatever their strides
-# And where sizes may be new: on an H200 it took 3 to 5 us more of the GPU for 131,072 to 262,144; another plan takes 300 of the host.
-LAID = 1 << 18
+SMALL = 1 << 16  # elements up to which one plan of strided operands has the kernel of AXES axes
+# And up to which calls with dynamic strides have it: on an H200 it took 3 to 5 us more of the GPU for 131,072 to 262,144; another plan takes 300 of the host.
+STRIDED_LIMIT = 1 << 18
 AXES = 5
 ADDING, FINISHING, WHOLE = "add", "finish", "alone"
-"""What a launch does: add up parts; finish; add up and finish."""
+"""Keys of kernels: one that adds up parts; one that finishes; one that does both."""
 SHIFTED, STRIDED, WHOLE_STRIDED = "shifted", "add.strided", "alone.strided"
-"""The same for elements that begin equally far from a vector's bounds, or are strided."""
+"""Keys of those for elements that are all misaligned by the same bytes, or are strided."""
 
 
 def parts_of(
     count: Number, block: Number = BLOCK, most: Number = MOST_PARTS
 ) -> tuple[Number, Truth]:
-    """In how many parts so many elements or positions are added up; and whether by one program, which finishes, too."""
+    """In how many parts elements or positions are added up, and whether that is one part, whose program finishes, too."""
     alone = count <= ALONE
     return where(alone, 1, least(ceil_div(count, block), most)), alone
 
@@ -94,8 +95,7 @@ def parts_of(
 def in_parts(
     add: LaunchParams, parts: Number, alone: Truth, finish: Mapping[str, Number], several: int
 ) -> Launches:
-    """A launch that adds up, in its two forms, and the one that finishes with such arguments beside the number of parts, each of which
-    leaves so many sums."""
+    """The launches of a sum: `add` by many programs, or by one alone, and the one that finishes, with the arguments `finish`. Each part leaves `several` sums."""
     last = LaunchParams(
         FINISHING, 1, {"parts": parts, **finish}, {"BLOCK": power_of_two_above(parts, MOST_PARTS)}, 4, inverse(alone)
     )  # fmt: skip
@@ -103,11 +103,11 @@ def in_parts(
     return Launches(steps, where(alone, 0, parts * (several * FLOAT64_BYTES)), (0,))
 
 
-# Of what a formula gives.
+# Sums of elementwise formulas.
 
 
 def launch_sum(g: Elements) -> Launches:
-    """Elements that lie in a row, or are one; or of any strides, of which those that lie in a row after all have the kernels of these, and their bits."""
+    """The launches over flat operands, or over strided ones (`g.sizes`). A call with dynamic strides whose operands are flat has the kernels of these, and their bits."""
     block, warps = g.static["block"], g.static["warps"]
     parts, alone = parts_of(g.count, block, g.static["most"])
     args = {"count": g.count, "parts": parts, NUMBERS_ARGS: 0}
@@ -129,7 +129,7 @@ def launch_sum(g: Elements) -> Launches:
         ]
     else:
         shifted = all_of(
-            g.misaligned, g.same_offset, g.static["together"] > 0, g.count > FEW, inverse(alone)
+            g.misaligned, g.same_offset, g.static["together"] > 0, g.count > SMALL, inverse(alone)
         )
         by_vectors = add._replace(kernel=SHIFTED, when=shifted, aligned=False)
         steps = [add._replace(when=all_of(add.when, inverse(shifted))), by_vectors, whole]
@@ -146,8 +146,8 @@ PROGRAM = ("block", "most", "warps")
 def _add_spec(
     plan: Plan, form: Form, axes: int = 0, single: tuple[bool, ...] = (), alone: bool = False
 ) -> KernelSpec:
-    """The kernel that adds up what a form gives, over so many axes; 0: all elements lie in a row, or are `single`. `alone`: there is one
-    part, and it finishes."""
+    """The spec of the kernel that adds up a form's results, over so many axes; 0: operands are flat, and `single` says which have one element. `alone`: there is one
+    part, whose program finishes, too."""
     *inputs, out = pointers_of(plan)
     single = single or (False,) * len(inputs)
     slots = [
@@ -167,7 +167,7 @@ def _finish_spec(plan: Plan) -> KernelSpec:
 
 
 def _together(plan: Plan, single: tuple[bool, ...]) -> bool:
-    """Whether inputs can be read by whole vectors that begin equally far from their bounds: not where their elements have different sizes."""
+    """Whether all inputs have elements of one size, so that they can be misaligned by the same bytes and read by the SHIFTED kernel."""
     sizes = {
         operand.dtype.itemsize for operand, one in zip(plan.inputs, single, strict=True) if not one
     }
@@ -175,9 +175,9 @@ def _together(plan: Plan, single: tuple[bool, ...]) -> bool:
 
 
 def _single_of(plan: Plan) -> tuple[bool, ...]:
-    """Which inputs are one element for all, of those that lie in a row."""
-    several = math.prod(plan.shape) > 1
-    return tuple(several and not operand.strides[0] for operand in plan.inputs)
+    """Which inputs of a flat plan are one element that serves all positions."""
+    has_positions = math.prod(plan.shape) > 1
+    return tuple(has_positions and not operand.strides[0] for operand in plan.inputs)
 
 
 def _is_light(plan: Plan) -> bool:
@@ -198,21 +198,21 @@ def _program(plan: Plan, strided: bool) -> tuple[int, int, int]:
 
 
 class Summed(FormulaLauncher):
-    """The sum or mean of what a formula gives."""
+    """The launcher of an elementwise formula's sum or mean."""
 
     reduces = True
-    limit, position_axes = LAID, AXES
+    limit, position_axes = STRIDED_LIMIT, AXES
     dynamic_launches = (
         functools.partial(DynamicLaunch, "summed", launch_sum, dict.fromkeys((ADDING, SHIFTED, WHOLE, FINISHING))),
-        functools.partial(DynamicLaunch, "summed.strided", launch_sum, dict.fromkeys((ADDING, WHOLE, STRIDED, WHOLE_STRIDED, FINISHING)), axes=AXES, limit=LAID),
+        functools.partial(DynamicLaunch, "summed.strided", launch_sum, dict.fromkeys((ADDING, WHOLE, STRIDED, WHOLE_STRIDED, FINISHING)), axes=AXES, limit=STRIDED_LIMIT),
     )  # fmt: skip
 
     def runner(self, plan: Plan) -> Runner:
         form = form_of(plan)
         if self.is_flat(plan):
             return self.plan_runner(plan, form, launch_sum, self.specs(plan, form, False))
-        # One kernel serves few elements whatever their axes; to many, missing ones would cost time.
-        axes = max(AXES, len(plan.shape)) if covered_elements(plan) <= FEW else len(plan.shape)
+        # Small plans share the kernel of AXES axes; for larger ones, axes of size 1 would cost time.
+        axes = max(AXES, len(plan.shape)) if covered_elements(plan) <= SMALL else len(plan.shape)
         strides = tuple(
             [step for operand in plan.operands for step in padded(operand.strides, axes, 0)]
         )
@@ -250,11 +250,11 @@ def _strided_specs(plan: Plan, form: Form, axes: int) -> dict[str, KernelSpec]:
     }  # fmt: skip
 
 
-# Of the negative log-likelihood.
+# Sums of the negative log-likelihood.
 
 
 class NllLauncher(RowLauncher):
-    """Positions' losses and weights, written if each counts, and their sums."""
+    """The launcher of NLL's loss: each position's loss and weight, and their sums; without a reduction the losses are written, too."""
 
     def __init__(self, operands: tuple[str, ...], axes: int) -> None:
         kinds, graph = dict(nll_loss.operands), nll_loss.graph({"weighted": True})
@@ -290,8 +290,8 @@ class NllLauncher(RowLauncher):
             "UNIT": 1, "WIDE": far, **{f"NEAR_{name}": 0 for name, _ in self.kinds}, "CLASSES": 0, "CUT": False, "VECTOR": 1, "POSITIONS": BLOCK,
             "HELD": 1, "LANES": 1,
         }  # fmt: skip
-        # Where targets lie transposed, so that each is a line of memory, more of them at once: (16,21,512,512) 44 us (55), others 36 (33).
-        warps = where(all_of(not g.strided, walk.apart("target") != 1), 8, 4)
+        # More warps where targets are transposed, so that each is in another line of memory: (16,21,512,512) 44 us (55), others 36 (33).
+        warps = where(all_of(not g.strided, walk.last_stride("target") != 1), 8, 4)
         add = LaunchParams(ADDING, parts, args, constexprs, warps)
         return in_parts(add, parts, alone, {}, NLL_SUMS)
 
@@ -314,7 +314,7 @@ NLL = _Likelihood()
 
 
 class Filling(Launcher):
-    """A number in each output of one element, or in all elements of one."""
+    """The launcher of fills: it writes the plan's number for each output to all of its elements."""
 
     def runner(self, plan: Plan) -> Runner:
         *outer, count = plan.shape

@@ -1,7 +1,7 @@
-"""Row formulas: how many positions and classes a program takes, by which traversal.
+"""Launches of row formulas: how many positions and classes a program takes (`Tile`), and by which traversal.
 
-Rows are held in registers while they fit, and streamed beyond that. Row-major operands have their positions on two axes, before the classes and
-behind them: rows have none behind, images have. Operands of any strides have up to eight axes; up to `LIMIT` elements one kernel serves all.
+Rows are held in registers while they fit, and streamed beyond that; `kernels/row_source.py` describes all traversals. Row-major operands have their positions on two axes,
+before the classes and behind them: rows have none behind, images have. Strided operands have up to eight axes; up to `STRIDED_LIMIT` elements one kernel serves all strides.
 """
 
 from __future__ import annotations
@@ -67,37 +67,37 @@ from openaclnn.engines.machine.numbers import (
     where,
 )
 
-LIMIT = 1 << 18  # elements of any strides that one kernel serves
-STRIDED_AXES = 3  # of positions, of that kernel
-MOST_SHARED = 1 << 18  # elements of a position that PIECES programs hold
-MOST_DEALT = 64  # classes of rows that are dealt out, each to a thread
+STRIDED_LIMIT = 1 << 18  # elements up to which one kernel serves all strides
+STRIDED_AXES = 3  # axes of positions that it takes
+MOST_SHARED = 1 << 18  # elements of a position up to which PIECES programs hold it
+MOST_DEALT = 64  # classes up to which rows are dealt, one to a thread
 DEALT = 128  # rows of a program then, and its threads
-# Classes of rows that are dealt out to several threads each, without written rows and with, and how many these are.
+# Classes up to which rows are dealt to SHARING threads each, where no row is written and where one is.
 MOST_LANES, FEW_LANES, SHARING = 256, 48, 8
 DEALT_EACH = 32  # elements of a thread then
-SHORT = 2048  # classes of rows that a program walks whole where they are read once
-FEW_LONG = 64  # rows that are shared wherever they can be: a program each would leave most of a device idle
-FEW_READ = 512  # rows that need many warps each, so that a device is busy
-FEW = 1 << 16  # elements for which a few tiles serve all sizes, so that no size compiles anything
+SHORT_ROW = 2048  # classes up to which a program has whole rows where they are read once
+FEW_LONG = 64  # rows up to which clusters share them: a program each would leave a device idle
+FEW_READ = 512  # rows up to which each has many warps, so that the device is busy
+SMALL = 1 << 16  # elements up to which a few tiles serve all sizes: a new size compiles nothing
 
 
 class Tile(NamedTuple):
-    """What a program takes: so many positions, classes of a thread, lanes of classes, whether these are not all, and warps; and whether code is
-    made for the number of classes."""
+    """The tile of a program. Tables and functions of this module have it as a tuple of numbers in this order."""
 
     positions: Number
-    held: Number
-    lanes: Number
-    streamed: Truth
+    held: Number  # classes of a thread
+    lanes: Number  # classes that are spread over threads
+    streamed: Truth  # whether a row takes several such tiles, one after the other
     warps: Number
-    exact: Truth = False
+    exact: Truth = False  # whether the number of classes is a constexpr
 
     @property
     def chunk(self) -> Number:
+        """How many classes the tile has."""
         return self.held * self.lanes
 
 
-# By the most classes: positions, classes of a thread, lanes, streamed, warps, exact.
+# For small problems, by the most classes.
 FEW_ROWS = ((32, (32, 4, 8, 0, 4, 0)), (128, (8, 1, 128, 0, 4, 0)), (1024, (1, 2, 512, 0, 4, 0)))
 FEW_LONG_ROWS = 1, 2, 1024, 1, 8, 0
 FEW_IMAGES = ((32, (32, 32, 1, 0, 4, 0)), (128, (16, 16, 8, 0, 4, 0)))
@@ -111,7 +111,7 @@ def _few_tile(by_class: bool, classes: Number) -> tuple[Number, ...]:
 def _row_tile(
     static: Mapping[str, Number], classes: Number, positions: Number
 ) -> tuple[Number, ...]:
-    """Classes lie side by side. Numbers are shares of a copy of the same bytes on an H200, of softmax, FLOAT and BFLOAT16."""
+    """The tile of rows. Figures in comments are measured on an H200: the bandwidth as a share of a copy's, for softmax, FLOAT and BFLOAT16."""
     several, narrow = static["rows"] > 1, static["itemsize"] < 4
     wide = power_of_two_above(classes, 1 << 15)
     # One warp for short rows, since warps wait for each other: 50 classes 1.02 and 0.66, 64 1.00 and 1.01, 1000 1.01 and 1.04. Up to 32 classes two, in 16 bits or
@@ -130,7 +130,7 @@ def _row_tile(
     warps = clamp(where(several, sharing, wide // 1024), 1, where(several, 32, 16))
     lanes = least(wide, where(narrow, 256, 128) * warps)
     held = where_all(classes <= 512, short, (1, wide // lanes, lanes, 0, warps, 0))
-    read_once = all_of(static["levels"] == 0, classes <= SHORT)
+    read_once = all_of(static["levels"] == 0, classes <= SHORT_ROW)
     held = where_all(read_once, once_tile(static, classes), held)
     # Where much of a tile is empty, reading twice is faster: 8193 classes 0.57 and 0.66 held, 0.96 and 0.97 streamed. Of two rows 32000 classes 0.89 in FLOAT (held 0.75),
     # and held 0.93 in BFLOAT16 (0.89).
@@ -161,8 +161,8 @@ def _row_tile(
 
 
 def once_tile(static: Mapping[str, Number], classes: Number) -> tuple[Number, ...]:
-    """Rows that are read once, of up to SHORT classes: a warp has one at a time, or a few short ones, since what is computed once for a row is computed by all of its threads.
-    Cross entropy's gradient from logits, FLOAT and BFLOAT16, and by blocks of classes of several rows: 64 classes 0.86 and 0.72 (0.65 and 0.59), 70 0.70 and 0.47 (0.25 and 0.12), 150 0.71 and 0.61
+    """The tile of rows of up to SHORT_ROW classes that are read once: a warp has one at a time, or a few short ones, since what is computed once for a row is computed by all of its
+    threads. Shares of a copy's bandwidth: cross entropy's gradient from logits, FLOAT and BFLOAT16, and by blocks of classes of several rows: 64 classes 0.86 and 0.72 (0.65 and 0.59), 70 0.70 and 0.47 (0.25 and 0.12), 150 0.71 and 0.61
     (0.27 and 0.26), 300 0.85 (0.44), 451 0.76 and 0.54 (0.40 and 0.37), 1000 0.96 and 0.84 (0.93 and 0.63), 1501 0.91 and 0.69 (0.86 and 0.67), 2300 BFLOAT16 0.79 (0.71)."""
     pairs = all_of((classes % 2) == 0, static["itemsize"] > 2)
     table = (
@@ -180,13 +180,13 @@ STREAMED_OF_16_BITS = (
 
 
 def _streamed_row(narrow: Truth, row: Number) -> tuple[Number, ...]:
-    """A row of so many bytes, that is read twice. Softmax, FLOAT: 8193 and 16383 classes 0.96 and 0.98, 20001, 32001 0.84, 0.91, 50257 and 65537 0.78 and 0.87; BFLOAT16: 8193 and
+    """The tile of a row of so many bytes that is read twice. Shares of a copy's bandwidth: softmax, FLOAT: 8193 and 16383 classes 0.96 and 0.98, 20001, 32001 0.84, 0.91, 50257 and 65537 0.78 and 0.87; BFLOAT16: 8193 and
     12001 0.97 and 0.94, 16383 and 20001 0.87 and 0.81, 28001, 32001 0.87, 0.88, 40000 and 50257 0.81 and 0.74, 65537 0.82, 131072 0.77, 200001 0.57."""
     return where_all(narrow, entry_within(row, STREAMED_OF_16_BITS, (1, 4, 8192, 1, 32, 0)), entry_within(row, STREAMED, (1, 8, 4096, 1, 16, 0)))  # fmt: skip
 
 
 def _tiles(static: Mapping[str, Number], classes: Number) -> tuple[Number, ...]:
-    """How a program holds a row in several tiles: classes of a thread, lanes and warps, and whether it does. Softmax, and streamed or held in one tile: FLOAT 10007, 12001, 20011
+    """Of a row in several tiles: classes of a thread, lanes, warps, and whether that is faster. Shares of a copy's bandwidth, in brackets streamed or held in one tile: softmax, FLOAT 10007, 12001, 20011
     classes 0.96, 0.98, 0.89 (0.89, 0.96, 0.81), 28001 0.53 (0.92); BFLOAT16 9001, 12001, 20011, 28001, 32003 0.96, 1.00, 0.91, 0.95, 0.95 (0.88, 0.90, 0.85, 0.78, 0.83), 50257
     0.71 (0.77). Its gradient: FLOAT 20011 and 23001 1.03 and 1.02 (0.85 and 0.81); BFLOAT16 10001, 20011, 28001, 32003 0.99, 0.91, 0.98, 0.99 (0.87, 0.80, 0.85, 0.62). That of
     log_softmax: FLOAT 20011 1.03 (0.92); BFLOAT16 12001 0.93 (0.96), 20011 and 28001 0.99 and 0.95 (0.87 and 0.92)."""
@@ -199,7 +199,7 @@ def _tiles(static: Mapping[str, Number], classes: Number) -> tuple[Number, ...]:
 
 
 def _image_tile(static: Mapping[str, Number], classes: Number, along: Number) -> tuple[Number, ...]:
-    """Positions lie side by side; shares as above, and of softmax's gradient."""
+    """The tile of images. Figures as in `_row_tile`, for softmax and its gradient."""
     itemsize = static["itemsize"]
     high = power_of_two_above(classes, 1 << 10)
     several, narrow = static["rows"] > 1, static["itemsize"] < 4
@@ -227,23 +227,23 @@ def _image_tile(static: Mapping[str, Number], classes: Number, along: Number) ->
 def tile_of(
     by_class: bool, static: Mapping[str, Number], classes: Number, positions: Number, along: Number
 ) -> Tile:
-    """Positions and classes of a program, by how many rows a position holds of each class, their bytes, and the size along the tile's last axis."""
+    """The tile by static parameters (as how many rows are read, and their element's bytes) and sizes; `along` is the size along the tile's last axis."""
     tile = (
         _row_tile(static, classes, positions) if by_class else _image_tile(static, classes, along)
     )
-    few = positions * classes <= FEW
+    few = positions * classes <= SMALL
     tile = where_all(few, _few_tile(by_class, classes), tile)
     positions, held, lanes, streamed, warps, exact = tile
     return Tile(positions, held, lanes, streamed > 0, warps, exact > 0)
 
 
 class Walk(NamedTuple):
-    """Positions and strides as a kernel walks them, with classes or positions along the tile's last axis."""
+    """Sizes and strides in the order in which a kernel's traversal takes them."""
 
     traversal: Traversal
-    shape: tuple[Number, ...]
+    shape: tuple[Number, ...]  # of positions
     classes: Number
-    strides: Mapping[str, tuple[Number, ...]]  # along positions, then classes
+    strides: Mapping[str, tuple[Number, ...]]  # of each operand, along positions, then classes
 
     @property
     def by_class(self) -> bool:
@@ -258,20 +258,20 @@ class Walk(NamedTuple):
         """The size along the tile's last axis."""
         return self.classes if self.by_class else self.shape[-1]
 
-    def apart(self, name: str) -> Number:
-        """How far neighbours along the tile's last axis are apart; a row of one class is no step long, which is as good as 1."""
+    def last_stride(self, name: str) -> Number:
+        """An operand's stride along the tile's last axis; 1 if that is the class axis and there is one class, whose stride does not matter."""
         strides = self.strides[name]
         return where(self.classes > 1, strides[-1], 1) if self.by_class else strides[-2]
 
-    def across(self, name: str) -> tuple[Number, ...]:
+    def other_strides(self, name: str) -> tuple[Number, ...]:
         """An operand's strides along all other axes."""
         strides = self.strides[name]
         return strides[:-1] if self.by_class else (*strides[:-2], strides[-1])
 
     def reach(self, tile: Tile) -> Number:
-        """More than any offset that a program computes, beyond the last position and class too."""
+        """A bound of all offsets that a program computes, those of padding too: it decides between 32 and 64 bits."""
         reach = self.positions + tile.positions
-        # Positions that are numbered through all axes leave the first alone; those of one image, the last.
+        # Padding behind the last position is beyond the first axis alone if positions are numbered through all axes, with CUT beyond the last.
         behind = math.prod(self.shape[2:], start=self.shape[1]) if len(self.shape) > 1 else 1
         for *along, step in self.strides.values():
             span = abs(step) * (self.classes + tile.chunk) + abs(along[0]) * (
@@ -285,19 +285,19 @@ class Walk(NamedTuple):
 
 
 class RowLauncher(ClassLauncher):
-    """How the kernels of a row formula are launched, what it computes being known: over row-major operands (`dense`), whose positions lie before the classes and
-    behind, or over so many axes of any strides. Kernels are named by how they walk."""
+    """The launcher of one row formula's kernels: over row-major operands (`dense`), whose positions are before the classes and behind them, or over strided ones. A kernel's
+    key is its traversal."""
 
-    others: Mapping[Any, Any] = {}  # kernels before these
-    last: Mapping[Any, Any] = {}  # and behind them
+    others: Mapping[Any, Any] = {}  # kernels that are launched before those of the formula
+    last: Mapping[Any, Any] = {}  # kernels that are launched after them
 
     def __init__(self, name: str, signature: Signature, graph: Graph, axes: int) -> None:
-        """Over so many axes of any strides; 0: of row-major operands."""
+        """`axes`: how many axes of positions strided operands have; 0 for row-major operands."""
         nodes = graph.nodes
         results = [(str(place), "Row" if "c" in node.axes else "PerRow") for place, node in enumerate(graph.results)]  # fmt: skip
         results = results[: len(results) - signature.hidden]
         self.signature, self.dense = signature, not axes
-        self.kinds = (*signature.operands, *results)  # by the names that kernels have for them
+        self.kinds = (*signature.operands, *results)  # kernels' names and kinds of all operands
         self.rows, self.images = Traversal(True, False, axes or 1), Traversal(False, False, axes or 2)  # fmt: skip
         self.reductions = sum(node.what in ("total", "largest") for node in nodes)
         self.traversed = {traversal: self.kernel(graph, traversal) for traversal in self.traversals()}  # fmt: skip
@@ -311,7 +311,7 @@ class RowLauncher(ClassLauncher):
         super().__init__(
             f"{name}.{signature}{self.kinds}{self.reductions}", self.launch, {**self.others, **self.traversed, **self.last},
             {operand: ROLES[kind] for operand, kind in self.kinds}, len(self.kinds), (*signature.targets, *signature.numbers), axes or 2,
-            self.specs, self.static, limit=LIMIT,
+            self.specs, self.static, limit=STRIDED_LIMIT,
         )  # fmt: skip
 
     def kernel(self, graph: Graph, traversal: Traversal) -> Any:
@@ -346,29 +346,29 @@ class RowLauncher(ClassLauncher):
         return row_major(2, self.roles, sizes[0], plan.classes, sizes[1], each)
 
     def traversals(self) -> list[Traversal]:
-        """How kernels walk."""
-        several = [each._replace(streamed=streamed) for each in (self.rows, self.images) for streamed in (False, True)]  # fmt: skip
+        """The traversals for which there are kernels."""
+        traversals = [each._replace(streamed=streamed) for each in (self.rows, self.images) for streamed in (False, True)]  # fmt: skip
         if self.dense:
-            several += [Traversal(by_class, False, 1, dealt=True) for by_class in (False, True)]
+            traversals += [Traversal(by_class, False, 1, dealt=True) for by_class in (False, True)]
         if self.shares:
-            several += [self.rows._replace(shared=True), self.rows._replace(tiled=True)]
-        return several
+            traversals += [self.rows._replace(shared=True), self.rows._replace(tiled=True)]
+        return traversals
 
     @property
     def shares(self) -> bool:
-        """Whether long rows may be shared among programs: not where nothing is read again, or one might read at a target what another has written."""
+        """Whether long rows may be shared among programs: not if rows are read once, nor if a program could read at a target what another has already overwritten."""
         writes = any(kind == "Row" for _, kind in self.kinds[len(self.signature.operands) :])
         return self.dense and self.reductions > 0 and writes and not self.signature.targets
 
     def shared(self, g: Geometry, walk: Walk, tile: Tile, streamed: LaunchParams) -> LaunchParams:
-        """The launch that takes the place of a streamed one: a program holds up to 128 elements in a thread."""
+        """The launch by clusters in place of a streamed one: a program holds a piece of a row, up to 128 elements in a thread."""
         itemsize = g.static["itemsize"]
         spans = ceil_div(walk.classes, PIECES.value * SPANS.value)
         span, rows = spans * SPANS.value, power_of_two_above(g.static["rows"], 4)
         warps = where(span > 1 << 14, 8, 4) * rows
         lanes = warps * (32 * VECTOR_BYTES) // itemsize
         held = power_of_two_above(ceil_div(span, lanes), 64)
-        fits = all_of(walk.classes * rows <= MOST_SHARED, walk.positions * walk.classes > FEW)
+        fits = all_of(walk.classes * rows <= MOST_SHARED, walk.positions * walk.classes > SMALL)
         # Shares of a copy, and streamed: softmax of 131072 and 200001 classes, FLOAT, 0.78 and 0.64 (0.71 and 0.56), of 65537 0.59 (0.87); BFLOAT16 131072 0.61 (0.77).
         # Its gradient, FLOAT, 32000, 50257, 65536 and 131072 0.98, 0.89, 0.97 and 0.92 (0.75, 0.76, 0.65 and 0.62), BFLOAT16 65536 and 131071 0.85 and 0.73
         # (0.70 and 0.67), 50257, which begin anywhere, 0.69 (0.78). Few rows, 16 of 131072, 2.4 to 2.7 times as fast.
@@ -388,11 +388,11 @@ class RowLauncher(ClassLauncher):
         )  # fmt: skip
 
     def tiled(self, g: Geometry, walk: Walk, when: Truth, params: LaunchParams) -> LaunchParams:
-        """The launch that takes the place of others: a program holds a row in several tiles."""
+        """The launch in place of others where a program holds a row in several tiles."""
         held, lanes, warps, gains = _tiles(g.static, walk.classes)
         tiles = ceil_div(walk.classes, held * lanes)
         constexprs = {**params.constexprs, "HELD": held, "LANES": lanes, "TILES": least(tiles, MOST_TILES)}  # fmt: skip
-        when = all_of(when, gains > 0, walk.positions * walk.classes > FEW, tiles <= MOST_TILES)
+        when = all_of(when, gains > 0, walk.positions * walk.classes > SMALL, tiles <= MOST_TILES)
         tiled = self.rows._replace(tiled=True)
         return params._replace(kernel=tiled, constexprs=constexprs, warps=warps, when=when)
 
@@ -410,7 +410,7 @@ class RowLauncher(ClassLauncher):
         rows, classes = classes_along, g.layout.classes
         if self.dense:
             contiguous_rows = all_of(
-                classes_along, g.layout.shape[0] * classes > FEW,
+                classes_along, g.layout.shape[0] * classes > SMALL,
                 *(g.layout.strides[name][0] == classes for name, kind in self.kinds if kind == "Row"),
             )  # fmt: skip
             dealt, shared = (all_of(contiguous_rows, each) for each in self.deals(g, classes))
@@ -430,17 +430,17 @@ class RowLauncher(ClassLauncher):
         return Launches(steps, where(shared[0], g.layout.shape[0] * bytes_of_row, 0), (0,))
 
     def deals(self, g: Geometry, classes: Number) -> tuple[Truth, Truth]:
-        """Whether rows are dealt out, one to a thread, or to several."""
-        # Not where threads would read the same banks of shared memory. Shares of a copy, and of several rows in a warp: softmax of 21 classes 0.89 and 0.52 (0.67 and
+        """Whether rows are dealt, one to a thread; and whether they are dealt to several threads each."""
+        # Not where threads would read the same banks of shared memory. Shares of a copy, in brackets by several rows in a warp: softmax of 21 classes 0.89 and 0.52 (0.67 and
         # 0.38), log_softmax 0.85 and 0.52 (0.56 and 0.34), 7 classes 1.04 and 0.75 (0.84 and 0.57), gradients of log-probabilities 0.71 (0.21); softmax's gradient
         # of 21 and 3 classes 0.97 and 0.94 (0.93 and 1.02), BFLOAT16 0.59 and 0.64 (0.70 and 0.84).
         # Where much is computed for each row, as at its target, more classes gain, too: log-probabilities of 38 and 49 classes 1.46 and 1.50 (0.62 and 0.75).
         one, wide = g.static["rows"] < 2, g.static["itemsize"] > 2
         longest = MOST_DEALT if self.signature.targets else MOST_DEALT // 2
-        # What reads no row deals two numbers of each.
-        apart = any_of(g.static["rows"] == 0, (classes % 4) != 0)
-        dealt = all_of(classes > where(one, 2, 4), classes <= longest, apart, any_of(one, wide))
-        # To several threads a row where none is written: BFLOAT16 and FLOAT log-probabilities of 70 classes 0.72 and 0.78 of reading (0.30 and 0.42), with entropies 0.62 and 0.72
+        # Kernels that read no row deal out two numbers of each, so that banks do not matter.
+        no_conflicts = any_of(g.static["rows"] == 0, (classes % 4) != 0)
+        dealt = all_of(classes > where(one, 2, 4), classes <= longest, no_conflicts, any_of(one, wide))  # fmt: skip
+        # To several threads a row where no row is written: BFLOAT16 and FLOAT log-probabilities of 70 classes 0.72 and 0.78 of reading (0.30 and 0.42), with entropies 0.62 and 0.72
         # (0.24 and 0.35), 150 0.72 (0.43); and of few with a logarithm, log_softmax of 38 classes 0.48 and 0.76 of a copy (0.38 and 0.64), 101 0.33 and 0.56 (0.39 and 0.76).
         most_lanes = where(
             g.static["writes"] == 0, MOST_LANES, where(g.static["logarithms"] > 0, FEW_LANES, 0)
@@ -450,7 +450,7 @@ class RowLauncher(ClassLauncher):
         return dealt, shared
 
     def classes_along(self, layout: Layout) -> Truth:
-        """Whether classes, and not positions, lie side by side: where the last row does, which is a result if one is a row."""
+        """Whether classes, and not positions, are contiguous: decided by the last operand that is a row, a result if one is."""
         if self.dense:
             return layout.shape[1] == 1
         *_, last = [layout.strides[name] for name, kind in self.kinds if kind == "Row"]
@@ -467,25 +467,25 @@ class RowLauncher(ClassLauncher):
         return Walk(self.rows if by_class else self.images, shape, classes, strides)
 
     def launches(self, g: Geometry, walk: Walk, when: Truth) -> list[LaunchParams]:
-        """Those for one direction: held and streamed."""
+        """The launches with classes, or with positions, along the tile's last axis; of these, held, streamed and others, one takes place."""
         by_class, classes, positions = walk.by_class, walk.classes, walk.positions
         dealt = walk.traversal.dealt
         tile = self.tile(g, walk)
         # One kernel for all strides, and few for all sizes of few elements.
-        small = any_of(g.strided, positions * classes <= FEW)
+        small = any_of(g.strided, positions * classes <= SMALL)
         near = {
-            name: all_of(not g.strided, not by_class or kind in ("Row", "PerClass"), walk.apart(name) == 1)
+            name: all_of(not g.strided, not by_class or kind in ("Row", "PerClass"), walk.last_stride(name) == 1)
             for name, kind in self.kinds
         }  # fmt: skip
         divided = [name for name, kind in self.kinds if is_divided(kind, by_class)]
-        # What is known to the kernel as 1 divides by all: along the tile's last axis, or, of an operand that lies transposed, along the other.
+        # Strides that the kernel knows as 1 need not be multiples of the unit: along the tile's last axis or, of a transposed operand, along the other.
         turned = {
-            name: all_of(not self.dense, not g.strided, kind == "Row", inverse(near[name]), walk.across(name)[-1] == 1)
+            name: all_of(not self.dense, not g.strided, kind == "Row", inverse(near[name]), walk.other_strides(name)[-1] == 1)
             for name, kind in self.kinds
         }  # fmt: skip
-        apart = [where(near[name], 0, walk.apart(name)) for name in divided]
-        across = [step for name in divided for step in walk.across(name)[:-1]]
-        across += [where(turned[name], 0, walk.across(name)[-1]) for name in divided]
+        apart = [where(near[name], 0, walk.last_stride(name)) for name in divided]
+        across = [step for name in divided for step in walk.other_strides(name)[:-1]]
+        across += [where(turned[name], 0, walk.other_strides(name)[-1]) for name in divided]
         turns = any_of(*turned.values())
         across.append(where(turns, walk.shape[-1] if by_class else classes, 0))
         unit = least(where(small, 1, power_of_two_divisor(walk.along, *apart, *across)), self.unit(walk))  # fmt: skip
@@ -517,15 +517,15 @@ class RowLauncher(ClassLauncher):
         return [held, streamed._replace(when=all_of(streamed.when, inverse(shared.when))), shared, tiled]  # fmt: skip
 
     def unit(self, walk: Walk) -> Number:
-        """How many neighbours are known to be aligned, at most."""
+        """The largest divisor of sizes and strides that is passed as UNIT."""
         return DIVISOR
 
     def is_cut(self, places: Number, pixels: Number) -> Truth:
-        """Whether programs have positions of one image each, with so many places for its pixels: where that leaves few of them empty."""
+        """Whether programs have positions of one image each, with `places` for its pixels: if that leaves few of them empty."""
         return places * 7 <= pixels * 8
 
     def vector(self, g: Geometry, near: Mapping[str, Truth], unit: Number, alone: Truth) -> Number:
-        """Elements of the vectors by which rows are read that have a program each, or 1 where they begin at bounds, or nothing does."""
+        """VECTOR: how many elements a vector has, for rows that have a program each and are all misaligned by the same bytes; else 1."""
         longest = VECTOR_BYTES // g.static["itemsize"]
         if not self.dense or alone is False:
             return 1
@@ -538,7 +538,7 @@ class RowLauncher(ClassLauncher):
     def args(
         self, g: Geometry, walk: Walk, unit: Number, other_unit: Number, divided: Sequence[str]
     ) -> dict[str, Number]:
-        """Sizes, strides and numbers, those that are divided by the unit so."""
+        """The kernel's arguments: sizes, strides and numbers; those of `divided` operands are divided by the unit."""
         args = {f"size_{axis}": size for axis, size in enumerate(walk.shape)}
         args["classes"] = walk.classes
         last, other = f"size_{len(walk.shape) - 1}", "classes"
@@ -555,16 +555,16 @@ class RowLauncher(ClassLauncher):
 
 @functools.cache
 def _launcher(formula: RowFormula, switches: tuple[bool, ...], axes: int) -> RowLauncher:
-    """For row-major operands, or for so many axes of any strides."""
+    """The launcher for row-major operands (`axes` is 0), or for so many axes of strided ones."""
     graph = formula.graph(dict(zip(formula.switches, switches, strict=True)))
     name = ".".join(["row", formula.name, *(str(int(on)) for on in switches)])
     return RowLauncher(name, signature_of(formula), graph, axes)
 
 
 class RowFormulas(Launcher):
-    """The kernels of all row formulas."""
+    """The launcher of all row formulas: it leaves a plan to the `RowLauncher` of its formula and switches."""
 
-    limit = LIMIT
+    limit = STRIDED_LIMIT
 
     def _launcher(self, plan: Plan, axes: int) -> RowLauncher:
         formula = ROW_FORMULAS[plan.kernel]
@@ -572,17 +572,17 @@ class RowFormulas(Launcher):
         return _launcher(formula, switches, axes)
 
     def _serves_numbers(self, plan: Plan) -> bool:
-        """Whether the numbers that calls may change are those that kernels are told, in their order."""
+        """Whether the plan's free numbers are the kernel's arguments, in their order."""
         formula = ROW_FORMULAS[plan.kernel]
-        told = [*formula.targets, *formula.numbers]
-        return [number.option for number in plan.free] in ([], told)
+        arguments = [*formula.targets, *formula.numbers]
+        return [number.option for number in plan.free] in ([], arguments)
 
     def runner(self, plan: Plan) -> Runner:
         axes = 0 if outer_and_inner_sizes(plan) else len(plan.shape)
         if not self.serves_row_major(plan) and self._serves_numbers(plan):
             launcher = self._launcher(plan, STRIDED_AXES)
             if launcher.serves_strides(plan):
-                return launcher.runner_by(plan, strided=True)  # which other calls like it take, too
+                return launcher.runner_by(plan, strided=True)  # its kernel serves all strides
         return self._launcher(plan, axes).runner(plan)
 
     def serves_row_major(self, plan: Plan) -> bool:
@@ -596,7 +596,7 @@ class RowFormulas(Launcher):
     def small_shape(self, plan: Plan) -> tuple[int, ...] | None:
         sizes = outer_and_inner_sizes(plan)
         # Beyond the limit, the kernel of any strides does not take its place.
-        if sizes is None or covered_elements(plan) > LIMIT:
+        if sizes is None or covered_elements(plan) > STRIDED_LIMIT:
             return None
         before, behind = sizes
         if plan.class_axis == 0:

@@ -1,5 +1,5 @@
-"""Training steps of cross entropy from logits: its row formula with the gradient as a result, which is written with the loss for the gradient of the loss that is
-expected, and anew where another came. `operators/logit_steps.py` says what is kept, `torch/fused_backward.py` what is expected. Long rows have kernels of their own (`fused_backward.py`).
+"""Launches of training steps of cross entropy: its row formula with the gradient as one more result. The AHEAD kernel writes it with the loss, for the loss's gradient that is expected;
+the LATE kernel writes it anew if another came. `operators/logit_steps.py` has the plans, `torch/fused_backward.py` their use, `fused_backward.py` the kernels of long rows.
 """
 
 from __future__ import annotations
@@ -49,16 +49,16 @@ from openaclnn.engines.gpu.launching.launch import (
 from openaclnn.engines.gpu.launching.runners import Runner
 from openaclnn.engines.machine.numbers import Number
 
-MEMORY = 2  # FLOATs that are remembered, and expected; behind them lie sums over all targets
+MEMORY = 2  # FLOATs that are expected; in their memory, the sums over all targets follow them
 MOST_CLASSES = {True: 8192, False: 4096}  # of rows, of images
-WHOLE = 32  # classes of rows of which a thread has all, unless too many threads would read the same bank of shared memory
-PROGRAMS = 2048  # that keep a device busy where all is written late
+WHOLE = 32  # classes up to which a thread has a whole row, unless that gives bank conflicts in shared memory
+PROGRAMS = 2048  # programs of the LATE kernel, which keep a device busy
 EXPECT = "expect"
 RESULTS = {"gradInputOut": "0", "lossOut": "1"}
 
 
 def _rows(itemsize: int, classes: int) -> Tile:
-    """Up to 32 classes of a thread, of several rows in a warp; long rows by as many warps as hold 64 each. Microseconds of a step, FLOAT and BFLOAT16, of four rows in a warp, and of
+    """The tile of rows: short ones have several in a warp, with up to 32 classes in a thread; long ones have as many warps as hold 64 each. Microseconds of a step, FLOAT and BFLOAT16, of four rows in a warp, and of
     two: (50000, 190) 29.8 and 24.8 (40.2 and 39.2)."""
     vector = min(power_of_two_divisor(classes), VECTOR_BYTES // itemsize)
     if classes <= 4:
@@ -74,7 +74,7 @@ def _rows(itemsize: int, classes: int) -> Tile:
 
 
 def _images(classes: int, pixels: int, smoothed: bool, weighted: bool) -> Tile:
-    """A thread has all classes of a pixel, or a part of them, as many as fit into registers: smoothing holds logits and powers at once, with weights of classes these too. Microseconds in FLOAT and
+    """The tile of images: a thread has all classes of a pixel, or as many as fit into registers, where smoothing needs logits and powers, and the classes' weights, at once. Microseconds in FLOAT and
     BFLOAT16 by eight threads for four pixels, and by two for two: (8, 150, 384, 384) with weights and smoothing 857 and 848 (1924 and 1901), (4, 256, 256, 256) 310 and 289 (2692 and 2442); by
     four for two, without weights, 168 and 158 (1887 and 291), without either 169 and 144 (1460 and 223)."""
     lanes, positions, warps = 1, 256 if classes <= (24 if smoothed else 32) else 128, 4
@@ -95,17 +95,17 @@ def _images(classes: int, pixels: int, smoothed: bool, weighted: bool) -> Tile:
 
 
 def serves(by_class: bool, images: int, pixels: int, classes: int) -> bool:
-    """Whether programs hold all classes of a position, which lie side by side or not; pixels of an image and tiles are counted by 32 bits."""
+    """Whether programs can hold all classes of a position, of rows (`by_class`) or images; pixels of an image and tiles must be counted by 32 bits."""
     tiles = images * -(-pixels // _images(classes, pixels, False, False).positions)
     fits = images * pixels < INT32_LIMIT if by_class else max(tiles, pixels * 2) < INT32_LIMIT
     return fits and 1 < classes <= MOST_CLASSES[by_class]
 
 
 class StepLauncher(LossLauncher):
-    """With the launch that notes what is expected, or without any but the one that leaves what came."""
+    """The launcher of one kernel of a step: AHEAD with the launch that reads what is expected, LATE without further launches."""
 
     def __init__(self, operands: tuple[str, ...], switches: tuple[tuple[str, bool], ...], reduction: str, step: str) -> None:  # fmt: skip
-        """Of a plan's operands by what the formula calls them, or the places of its results."""
+        """`operands`: the formula's names of the plan's operands; a result's name is its index."""
         known = dict(switches)
         self.places = {name: place for place, name in enumerate(operands)}
         self.reduction, self.step = reduction, step
@@ -149,7 +149,7 @@ class StepLauncher(LossLauncher):
             "expected": expected, "memory": named["memory"], "totals": totals, "sums": scratch_of(plan),
             "COMPUTE": tl.float32, "PRECISE": plan.compute is FLOAT, "MEAN": mean,
         }  # fmt: skip
-        # Both kernels must give the same bits: products and sums are contracted where it is written.
+        # Both kernels must give the same bits, so the compiler fuses no multiply-adds but those that are written.
         specs: dict[Any, KernelSpec] = {
             traversal: spec_of(kernel, told, fused=False, overlapped=ahead, follows=ahead) for traversal, kernel in self.traversed.items()
         }  # fmt: skip
@@ -181,7 +181,7 @@ class StepLauncher(LossLauncher):
         return True
 
     def vector(self, *_: Any) -> int:
-        """The edges of rows that begin anywhere would take as much as they."""
+        """1: the edges of misaligned rows would take as much time as the vectors save."""
         return 1
 
     def launch(self, g: Geometry) -> Launches:
@@ -209,7 +209,7 @@ _launcher = functools.cache(StepLauncher)
 
 
 def runner(plan: Plan, step: str) -> Runner:
-    """What queues a plan of `operators/logit_steps.py`."""
+    """The runner of a plan of `operators/logit_steps.py`."""
     names = tuple([OPERANDS.get(each.parameter) or RESULTS.get(each.parameter, each.parameter) for each in plan.operands])  # fmt: skip
     loss = plan.operands[names.index("1" if step == AHEAD else "gradient")]
     reduction = "" if loss.role == "positions" else "mean" if plan.numbers["mean"] else "sum"

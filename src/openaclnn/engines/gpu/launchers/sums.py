@@ -1,4 +1,4 @@
-"""The sums that `mean` divides by: in how many parts targets and weights are added up, and where the sums lie."""
+"""Launches that add up targets' and classes' weights, for means and label smoothing: in how many parts, and where in scratch memory the sums are."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ KERNELS = {ADD: add_up, FINISH: finish_sums}
 
 
 def specs(plan: Plan, weight: str, offset: int = 0, several: int = 2) -> dict[str, KernelSpec]:
-    """The kernels that add up parts of the first so many sums of `add_up`, of targets that begin so many elements off, and that add up many parts."""
+    """The specs of the kernel that adds up parts of the first `several` sums of `add_up`, for targets that begin at an offset in elements, and of the one that adds up the parts."""
     target = plan.inputs[plan.targets]
     pointers = pointers_by_name(plan)
     first = pointers[target.parameter]
@@ -51,7 +51,7 @@ def specs(plan: Plan, weight: str, offset: int = 0, several: int = 2) -> dict[st
 def adding(
     targets: Targets, weight_stride: Number, classes: Number, ignore_index: Number, parts: Number
 ) -> LaunchParams:
-    """The launch that adds up so many parts."""
+    """The launch whose programs add up so many parts."""
     (first, second, third), strides, axes = targets
     count = first * second * third
     args = {
@@ -63,8 +63,8 @@ def adding(
 
 
 def with_sums(g: Geometry, weight: str, needed: Number) -> tuple[Launches, Number]:
-    """The launches that make the sums where they are needed, and in how many parts the kernel that reads them has them."""
-    if needed is False:  # known to Python alone
+    """The launches that add up the sums if they are `needed`, and the number of parts that the kernel which reads them must add up."""
+    if needed is False:  # known before any call
         return Launches([]), 1
     count, classes, weighted = math.prod(g.targets.shape), g.layout.classes, g.static["weighted"]
     longest = most(count, where(weighted > 0, classes, 0))
