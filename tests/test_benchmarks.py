@@ -93,7 +93,7 @@ TINY: dict[str, tuple[Regime, ...]] = {
     "pixels": (Regime("tiny", (2, 3, 4, 5)),),
 }
 SETTINGS = Settings(
-    rounds=2, budget_seconds=0.01, again_seconds=0, sections=("speed",), regimes=TINY, engines=("numpy",),
+    rounds=2, budget_seconds=0.01, again_seconds=0, sections=("speed",), engines=("numpy",),
     command="a test",
 )  # fmt: skip
 ROW_FIELDS = {
@@ -176,7 +176,9 @@ def cases_of(*dtypes: DType) -> int:
 @pytest.fixture(scope="module")
 def results() -> dict[str, Any]:
     only = tuple(f"{operator.python_name} " for operator in MEASURED)
-    return run(replace(SETTINGS, use_torch=False, dtypes=(FLOAT, BFLOAT16), only=only))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(REGIMES, "cpu", TINY)
+        return run(replace(SETTINGS, use_torch=False, dtypes=(FLOAT, BFLOAT16), only=only))
 
 
 def test_a_run_without_torch_has_ours_and_the_copy(results: dict[str, Any]) -> None:
@@ -195,7 +197,8 @@ def test_a_run_without_torch_has_ours_and_the_copy(results: dict[str, Any]) -> N
     assert not find_wrong(results)
 
 
-def test_torch_takes_part_where_it_is_installed() -> None:
+def test_torch_takes_part_where_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(REGIMES, "cpu", TINY)
     torch = pytest.importorskip("torch", reason="PyTorch's contenders need PyTorch")
     operators = in_turn(measured(), "torch_takes_part")
     only = tuple(f"{operator.python_name} " for operator in operators)
@@ -689,18 +692,16 @@ def test_nothing_to_run_is_an_error_of_one_sentence(
     assert not shown.out
 
 
-def test_numbers_of_threads(restored_threads: None, capsys: Any) -> None:
+def test_numbers_of_threads(
+    restored_threads: None, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for bad in ("0", "1,,2", "many", "-1"):
         assert main(["--threads", bad]) == 2
         assert "numbers of threads such as 1,4,16" in capsys.readouterr().err
     regime = Regime("wide", (1 << 18,))
-    cases = dict.fromkeys(("elementwise",), (regime,)) | {
-        pattern: TINY[pattern] for pattern in ("rows", "pixels")
-    }
+    monkeypatch.setitem(REGIMES, "cpu", TINY | {"elementwise": (regime,)})
     name = first_of("elementwise").python_name
-    asked = replace(
-        SETTINGS, engines=("cpu",), threads=(1, 2), regimes=cases, only=(name,), dtypes=(FLOAT,)
-    )
+    asked = replace(SETTINGS, engines=("cpu",), threads=(1, 2), only=(name,), dtypes=(FLOAT,))
     results = run(asked)
     ours = [row for row in results["rows"] if row["ours"]]
     assert {row["threads"] for row in ours} == {1, 2}
@@ -856,8 +857,13 @@ def test_the_page_has_the_short_tables_first_and_a_command_for_each_part(
     capsys.readouterr()
 
 
-def test_fresh_processes_report_first_calls_and_memory() -> None:
-    case = next(first_calls({pattern: (Regime("tiny", shape[0].shape),) for pattern, shape in TINY.items()}))  # fmt: skip
+def test_fresh_processes_report_first_calls_and_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    three = {
+        pattern: (regime, regime, replace(regime, headline=regime.shape))
+        for pattern, (regime,) in TINY.items()
+    }
+    monkeypatch.setitem(REGIMES, "cpu", three)
+    case = next(first_calls("cpu"))
     empty, kept = case.run(BENCH)
     assert (empty["contender"], kept["contender"]) == ("numpy, empty cache", "numpy")
     assert all(row["status"] == "ok" for row in (empty, kept)), empty["note"]

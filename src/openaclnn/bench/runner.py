@@ -10,8 +10,8 @@ import os
 import platform
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import product
 from pathlib import Path
@@ -55,18 +55,17 @@ from openaclnn.testing.drawing import ranks_of
 FIRST_CALL, EMPTY = "first-call", ", empty cache"
 _PROBES = {"elementwise": (16, 16), "rows": (16, 16), "pixels": (2, 8, 4, 4)}
 """Shapes of problems that show whether an operator takes a layout."""
-Regimes = Mapping[str, Sequence[Regime]]
 
 
 def speed_cases(
-    regimes: Regimes, dtypes: Sequence[DType], quick: bool, headline: bool
+    device: str, dtypes: Sequence[DType], quick: bool, headline: bool
 ) -> Iterator[Case]:
-    """The cases of these regimes, operator by operator; none of a layout that an operator refuses. Headlines are of those
+    """The cases of a device, operator by operator; none of a layout that an operator refuses. Headlines are of those
     that `stands_alone` names, at sizes of their own."""
     for operator in measured():
         if headline and not stands_alone(operator):
             continue
-        for regime in regimes.get(operator.workloads.PATTERN, ()):
+        for regime in REGIMES[device][operator.workloads.PATTERN]:
             if (quick and not regime.quick) or (headline and not regime.headline):
                 continue
             if headline:
@@ -162,14 +161,13 @@ def _run(
     return rows
 
 
-def first_calls(regimes: Regimes) -> Iterator[Case]:
+def first_calls(device: str) -> Iterator[Case]:
     """Each operator's first variant in FLOAT, at its cache-sized shape; and what a call at its headline's shape takes of memory."""
     for operator in measured():
-        shapes = regimes[operator.workloads.PATTERN]
-        small = shapes[min(1, len(shapes) - 1)].shape
-        large = next((each for each in shapes if each.headline), shapes[-1]).shape
+        _, small, *more = REGIMES[device][operator.workloads.PATTERN]
+        large = next(each.shape for each in (small, *more) if each.headline)
         name, variant = operator.python_name, first_variant(operator)
-        yield Case(name, variant, FIRST_CALL, small, FLOAT.name, partial(_first_calls, large))
+        yield Case(name, variant, FIRST_CALL, small.shape, FLOAT.name, partial(_first_calls, large))
 
 
 def _first_calls(large: Shape, case: Case, bench: Bench) -> list[Row]:
@@ -208,13 +206,13 @@ class Section:
 
 
 _SECTIONS = {
-    "speed": Section(lambda asked: speed_cases(asked.sizes, asked.dtypes, asked.quick, asked.headline), 2.5, few=True),
+    "speed": Section(lambda asked: speed_cases(asked.device, asked.dtypes, asked.quick, asked.headline), 2.5, few=True),
     "elementwise": Section(lambda asked: elementwise_cases(asked.device, asked.all_dtypes), 2.0),
     "calls": Section(lambda asked: call_cases(asked.all_dtypes), 0.35, by_threads=False, few=True),
     "training": Section(lambda asked: step_cases(asked.device, asked.all_dtypes, asked.quick), 8.0, of_torch=True),
     "modules": Section(lambda asked: module_cases(asked.all_dtypes), 0.8, of_torch=True),
     "overrides": Section(lambda asked: override_cases(asked.all_dtypes, asked.quick), 0.6, of_torch=True),
-    FIRST_CALL: Section(lambda asked: first_calls(asked.sizes), 15.0, by_threads=False, few=True),
+    FIRST_CALL: Section(lambda asked: first_calls(asked.device), 15.0, by_threads=False, few=True),
 }  # fmt: skip
 SECTIONS = tuple(_SECTIONS)
 BESIDE, ALONE = "beside PyTorch", "alone"
@@ -243,17 +241,11 @@ class Settings:
     sections: tuple[str, ...] = SECTIONS
     use_torch: bool = True
     command: str = ""
-    regimes: dict[str, tuple[Regime, ...]] = field(default_factory=dict)  # {}: the table's
 
     @property
     def all_dtypes(self) -> tuple[DType, ...]:
         """Those that were asked for, or all; of a quick run FLOAT."""
         return self.dtypes or ((FLOAT,) if self.quick else FLOATS)
-
-    @property
-    def sizes(self) -> dict[str, tuple[Regime, ...]]:
-        """By the workloads' pattern."""
-        return self.regimes or REGIMES[self.device]
 
 
 def matching(cases: Sequence[Case], only: Sequence[str]) -> list[Case]:
