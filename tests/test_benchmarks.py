@@ -93,7 +93,7 @@ TINY: dict[str, tuple[Regime, ...]] = {
     "pixels": (Regime("tiny", (2, 3, 4, 5)),),
 }
 SETTINGS = Settings(
-    rounds=2, budget_seconds=0.01, again_seconds=0, sections=("speed",), engines=("numpy",),
+    rounds=2, again_seconds=0, sections=("speed",), engines=("numpy",),
     command="a test",
 )  # fmt: skip
 ROW_FIELDS = {
@@ -134,7 +134,7 @@ def tiny_case(pattern: str = "elementwise", regime: Regime | None = None) -> Cas
     return speed_case(operator, variant, FLOAT, regime or TINY[pattern][0])
 
 
-BENCH = Bench("cpu", ["numpy"], None, Clock(), 2, 0.01, named=True)
+BENCH = Bench("cpu", ["numpy"], None, Clock(), 2, named=True)
 
 
 def rows_of(case: Case, **options: Any) -> list[dict[str, Any]]:
@@ -152,6 +152,7 @@ def few_calls() -> Iterator[None]:
     """Nothing here depends on the times: a case is tried once, and a sample has few calls, however short they are."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("openaclnn.bench.timing.MAXIMUM_INNER", 3)
+        patch.setattr("openaclnn.bench.timing.SLOW_SECONDS", 0.01)
         yield
 
 
@@ -1325,7 +1326,7 @@ def test_steps_of_training_are_checked_and_timed(
 def test_modules_step_on_few_elements_beside_pytorchs(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torch")
     settings = Settings(
-        only=("module few",), sections=("modules",), dtypes=(FLOAT,), rounds=1, budget_seconds=0.001, again_seconds=0,
+        only=("module few",), sections=("modules",), dtypes=(FLOAT,), rounds=1, again_seconds=0,
     )  # fmt: skip
     cases = choose(settings)["modules"]
     nn = importlib.import_module("openaclnn.torch.nn")
@@ -1352,9 +1353,7 @@ def test_modules_step_on_few_elements_beside_pytorchs(monkeypatch: pytest.Monkey
 def test_pytorchs_operators_are_timed_replaced_and_not(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torch")
     override = importlib.import_module("openaclnn.torch.override")
-    settings = Settings(
-        sections=("overrides",), dtypes=(FLOAT,), rounds=1, budget_seconds=0.001, again_seconds=0
-    )
+    settings = Settings(sections=("overrides",), dtypes=(FLOAT,), rounds=1, again_seconds=0)
     every = choose(settings)["overrides"]
     assert {math.prod(case.shape) for case in every} == {16, 1 << 12, 1 << 16, 1 << 20}
     assert {case.name for case in every} == {name for name, entry in override.OVERRIDES.items() if entry.devices}  # fmt: skip

@@ -235,7 +235,6 @@ class Settings:
     engines: tuple[str, ...] = ()
     threads: tuple[int, ...] = ()  # each side's own number where there is none
     rounds: int = 15
-    budget_seconds: float = 0.5
     # For calls that met a slow machine; None: as long as their section took.
     again_seconds: float | None = None
     sections: tuple[str, ...] = SECTIONS
@@ -339,7 +338,7 @@ def run(settings: Settings, progress: Progress | None = None) -> dict[str, Any]:
     }
     bench = Bench(
         settings.device, engines, torch, Clock() if settings.device == "cpu" else CudaClock(torch),
-        settings.rounds, settings.budget_seconds, quick=settings.quick, named=bool(settings.engines),
+        settings.rounds, quick=settings.quick, named=bool(settings.engines),
     )  # fmt: skip
     steady = Steady(progress or (lambda items, label: iter(items)), settings.again_seconds)
 

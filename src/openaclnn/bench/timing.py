@@ -26,6 +26,7 @@ COPY = "copy"
 BESIDE = ", beside"  # ends the names of what is timed for others to be compared with
 SAMPLE_SECONDS = 1e-3  # a sample repeats its call until it lasts this long
 CHEAP_SECONDS = 10e-3  # calls below this are warmed up before each sample
+SLOW_SECONDS = 0.5  # of all turns of one contender that is slow, but for the least number of turns
 MINIMUM_ROUNDS = 3
 MAXIMUM_INNER = 20_000
 WARM_CALLS = 16  # at most, where calls are counted
@@ -199,17 +200,16 @@ def interleave(
     contenders: Sequence[Contender],
     clock: Clock,
     rounds: int,
-    budget_seconds: float = 0.5,
     sample_seconds: float = SAMPLE_SECONDS,
 ) -> dict[str, Timing]:
-    """Time contenders against each other; `budget_seconds` bounds what one slow contender may take.
+    """Time contenders against each other.
 
     A contender whose calls are counted has none to calibrate with: each sample is its `calls`, after as many to warm up, or some.
     """
     timings = {
         each.name: Timing(each.calls, rounds, min(each.calls, WARM_CALLS))
         if each.calls
-        else _calibrated(each, clock, rounds, budget_seconds, sample_seconds)
+        else _calibrated(each, clock, rounds, sample_seconds)
         for each in contenders
     }
     collecting = gc.isenabled()
@@ -235,9 +235,7 @@ def _warming(contender: Contender, times: int) -> Call:
     return lambda: [warm_up() for _ in range(times)]
 
 
-def _calibrated(
-    contender: Contender, clock: Clock, rounds: int, budget_seconds: float, sample_seconds: float
-) -> Timing:
+def _calibrated(contender: Contender, clock: Clock, rounds: int, sample_seconds: float) -> Timing:
     """How often to repeat the call in a sample, and in how many rounds."""
     with contender.inside():
         # It ran before, when it was checked: of a call that takes long, one tells enough.
@@ -247,7 +245,7 @@ def _calibrated(
         if once < SAMPLE_SECONDS:
             once = max(clock.sample(contender.call, 5).seconds, 1e-9)
     inner = min(max(1, math.ceil(sample_seconds / once)), MAXIMUM_INNER)
-    turns = min(rounds, max(MINIMUM_ROUNDS, int(budget_seconds / (once * inner))))
+    turns = min(rounds, max(MINIMUM_ROUNDS, int(SLOW_SECONDS / (once * inner))))
     warm_up = max(1, min(round(clock.warm_seconds / once), MAXIMUM_INNER))
     return Timing(inner, turns, warm_up if once < CHEAP_SECONDS else 0)
 
@@ -295,7 +293,6 @@ class Bench:
     torch: Any
     clock: Clock
     rounds: int
-    budget_seconds: float = 0.5  # of one contender that is slow; it takes three turns at least
     threads: int = 1  # that ours may use now
     quick: bool = False
     named: bool = False  # the engines were asked for
@@ -349,7 +346,7 @@ def time_contenders(
     others = [replace(each, name=each.name + BESIDE) for each in beside]
     everyone = [*timed, *others, *([Contender(YARDSTICK, _work, calls=4)] if measuring else [])]
     load = load or OtherLoad()
-    timings = interleave(everyone, bench.clock, bench.rounds, bench.budget_seconds, sample_seconds)
+    timings = interleave(everyone, bench.clock, bench.rounds, sample_seconds)
     load.stop()
     common = about | {
         "others_cores": load.cores, "disturbed": load.disturbs(bench.threads), "of_copy": None, "of_beside": None,
