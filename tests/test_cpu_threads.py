@@ -321,7 +321,7 @@ go.wait(); print(forked(), end=" "); thread.join()
 print(forks.undivided(forked)(), end=" ")
 
 go.clear()
-forks._PATIENCE, ending = 0.3, threading.Event()
+forks._FORK_SECONDS, ending = 0.3, threading.Event()
 @forks.undivided
 def wait(): go.set(); ending.wait()
 thread = threading.Thread(target=wait); thread.start()

@@ -290,7 +290,7 @@ def test_a_worker_that_never_begins_is_refused(monkeypatch: pytest.MonkeyPatch) 
     status, handle = acl.aclrtCreateStream()
     assert status == 0
     with monkeypatch.context() as patch:
-        patch.setattr(forks, "_TENTHS", 1)
+        patch.setattr(forks, "_ATTEMPTS", 1)
         patch.setattr(stream._thread, "start_new_thread", lambda run, arguments: late.append(run))
         event = acl.aclrtCreateEvent()[1]
         assert acl.aclrtRecordEvent(event, handle) == 207005

@@ -106,7 +106,7 @@ def test_without_threads_it_is_done_here(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_thread_that_never_begins_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without memory a thread ends before its first line, and nobody tells who started it."""
     late = []
-    monkeypatch.setattr(forks, "_TENTHS", 1)
+    monkeypatch.setattr(forks, "_ATTEMPTS", 1)
     monkeypatch.setattr(apart._thread, "start_new_thread", lambda run, arguments: late.append(run))
     done: list[int] = []
     with pytest.raises(MemoryError, match="no memory for a thread"):

@@ -53,7 +53,7 @@ print(len(compiles))
 
 @pytest.fixture(autouse=True)
 def _tell_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trust, "_told", set())
+    monkeypatch.setattr(trust, "_warned", set())
 
 
 @pytest.fixture

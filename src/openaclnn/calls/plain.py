@@ -1,4 +1,4 @@
-"""The plain calls: arrays in, array out, `AclnnError` for what is wrong. Made from the registry."""
+"""The plain calls, made from the registry: functions that take arrays and return arrays, and raise `AclnnError` for wrong arguments."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def call_plain(
 ) -> Any:
     """Bind, check, plan and run one plain call.
 
-    With a cache the next call like it may take the fast path, and so may this one from there on: that makes the outputs
-    that the caller did not give, sees that none lies over something, and runs.
+    With a cache, the next call like it may take the fast path. This call may, too, once it is planned: the fast path then allocates
+    the omitted outputs, checks that no output overlaps another tensor, and runs.
     """
     if not rounding.is_standard():
         with rounding.standard():
@@ -65,7 +65,7 @@ def call_plain(
 
 
 def _outline_outputs(operator: Operator, call: Call) -> tuple[str, Sequence[str]]:
-    """The device of a call, and the outputs that the caller did not give: these get shapes here, and memory later."""
+    """The device of a call, and the names of its omitted outputs, which get shapes here, and memory later."""
     values, fresh = call.values, operator.output_names
     if not call.outputs_omitted:
         fresh = tuple([name for name in operator.output_names if values[name] is AUTO])
@@ -81,19 +81,19 @@ def _outline_outputs(operator: Operator, call: Call) -> tuple[str, Sequence[str]
 def _make_outputs(
     operator: Operator, call: Call, arguments: Mapping[str, Any], fresh: Sequence[str]
 ) -> list[tuple[Any, Callable[[Any], Any] | None]]:
-    """All outputs, those of the caller and fresh ones, and what makes each an array of the caller's library."""
-    places = arguments[operator.output.python_name]
+    """All outputs, the caller's and fresh ones, each with a function that converts it to the caller's library, if needed."""
+    outputs = arguments[operator.output.python_name]
     if operator.result_type is None:
-        places = [places]
+        outputs = [outputs]
     results = []
-    model = _model(operator, arguments) if fresh else None
+    template = _template(operator, arguments) if fresh else None
     for output, result in zip(
-        operator.outputs, places or [None] * len(operator.outputs), strict=True
+        operator.outputs, outputs or [None] * len(operator.outputs), strict=True
     ):
         finish: Callable[[Any], Any] | None = None
         if output.name in fresh:
             view = call.tensor(output.name)
-            result, finish = allocate_like(model, view.shape, view.dtype)
+            result, finish = allocate_like(template, view.shape, view.dtype)
             view.base, view.owner = address_of(result), result
         results.append((result, finish))
     return results
@@ -107,23 +107,23 @@ def _run(
     memory = check_memory(plan, extents, tensors, tensors[-1].device)
     assert memory is not None
     addresses, owners = memory
-    if len(fresh) < len(results):  # only what the caller gave can lie over something
+    if len(fresh) < len(results):  # only the caller's outputs can overlap other tensors
         check_overlap(plan, extents, tensors, addresses)
         for output, result in zip(call.operator.outputs, results, strict=True):
             if output.name not in fresh:
                 mark_written(result)
     stream, runner = stream_of(first), choice.prepare()
-    # An option's own conversion may have taken memory away since arrays were bound, or a finaliser, or what was compiled.
+    # Converting options, finalisers or compiling may have run code that freed memory since arrays were bound.
     check_storages(call.operator, tuple(call.values.values()), owners, "that the call began with")
     if runner(addresses, stream):
-        raise stray_target(plan, tensors[plan.targets]) or _mended_since(plan)
+        raise stray_target(plan, tensors[plan.targets]) or _changed_meanwhile(plan)
     device = tensors[-1].device
     if stream == 0 and device != "cpu" and hasattr(first, "block_until_ready"):
         device_named(device).drain(0)  # JAX reads results on streams of its own
 
 
-def _mended_since(plan: Plan) -> AclnnError:
-    """The refusal of a class index that the kernel saw and that another thread has written over."""
+def _changed_meanwhile(plan: Plan) -> AclnnError:
+    """The exception for a class index out of range that another thread has overwritten since the kernel read it."""
     return AclnnError(
         Status.ACLNN_ERR_PARAM_INVALID, plan.operator, plan.inputs[plan.targets].parameter,
         "an array that no thread changes during the call", "class indices out of range that are in range now",
@@ -136,9 +136,7 @@ def _finished(
     results: Sequence[tuple[Any, Callable[[Any], Any] | None]],
     fresh: Sequence[str],
 ) -> Any:
-    """What the caller gets. Of several outputs one that is not computed is None, unless the caller gave it; the fast path
-    makes them all.
-    """
+    """The result for the caller. Of several outputs, one that is not computed is None unless the caller passed it."""
     if operator.result_type is None:
         result, finish = results[0]
         return result if finish is None else finish(result)
@@ -150,7 +148,7 @@ def _finished(
             if output.name in spared:
                 result = None
             elif output.name not in written and math.prod(result.shape):
-                result[...] = 0  # nobody writes there, and old memory is nobody's business
+                result[...] = 0  # no kernel writes it, and it must not show older data
         kept.append(result if result is None or finish is None else finish(result))
     return operator.result_type(*kept)
 
@@ -161,8 +159,8 @@ def plan_tensors(plan: Plan, call: Call) -> list[Tensor]:
     return [values[operand.parameter] for operand in plan.operands]
 
 
-def _model(operator: Operator, arguments: Mapping[str, Any]) -> Any:
-    """The argument whose kind of array the result takes: the first that is one."""
+def _template(operator: Operator, arguments: Mapping[str, Any]) -> Any:
+    """The argument in whose library results are allocated: the first input that is an array."""
     for parameter in operator.tensors:
         value = arguments[parameter.python_name]
         if parameter.kind is Kind.TENSOR and value is not None and not is_number(value):
@@ -184,7 +182,7 @@ def make_plain_function(operator: Operator) -> Callable[..., Any]:
     result, now = "_result", "pass"
     scope |= {"_cache": cache, "_tuple": tuple.__new__, "_type": operator.result_type}
     if operator.result_type is not None:
-        # A list may change while the call runs: what it has now is taken. What is neither that nor a tuple the slow path refuses.
+        # A list may change while the call runs, so it is copied to a tuple now. The slow path refuses what is neither.
         now, result = "if type(out) is list: out = tuple(out)", "_tuple(_type, _result)"
         arrays[-1] = "*(_absent if out is None else out if type(out) in _types else ())"
         scope |= {
@@ -221,5 +219,5 @@ def _docstring(operator: Operator) -> str:
 
 
 def _fields(operator: Operator) -> str:
-    """What the outputs are, by their names in the result."""
+    """The fields of the result, each with its text and shape."""
     return "; ".join(f"{p.field}, {p.text}, shape {p.shape}" for p in operator.outputs)

@@ -244,7 +244,7 @@ def connect(ffi: Any, lib: Any, digest: str) -> None:
     words = int(ffi.cast("uintptr_t", lib.openaclnn_ending_words()))
     ending.hear_of_exit(words, lib.openaclnn_watch_exit)
     if lib.openaclnn_in_c_program():
-        contexts.expect_set_up()
+        contexts.require_contexts()
     conversions = Conversions(ffi, lib)
     for prototype in all_prototypes():
         names = _names(prototype, conversions)

@@ -1,7 +1,8 @@
-"""Forks, threads and the interpreter's lock. A child must not find a lock held for ever by a thread that it has not, nor what it guards half changed.
+"""Forks, threads and the interpreter's lock. A fork copies the calling thread alone: a lock that another thread held stays locked in the child for ever, and
+the data that it guards may be half changed. So our locks are taken before a fork.
 
-The same holds for modules: a child that was forked while another thread imports one waits for that thread for ever. Calls import and
-compile what they need when they first need it, so a fork waits until no thread is in the middle of that.
+The same holds for Python's import lock, and calls import and compile modules when they first need them; so a fork waits until no thread is
+inside an `undivided` function.
 """
 
 from __future__ import annotations
@@ -20,19 +21,19 @@ from typing import Any, ParamSpec, TypeVar
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_PATIENCE = 60.0
-"""Seconds after which a fork goes on: a thread that waits for the forking one would keep it waiting for ever."""
-_TENTHS = 50
-"""Tenths of a second until a thread that does not begin is given up: without memory it ends before its first line, and nobody tells."""
+_FORK_SECONDS = 60.0
+"""Seconds that a fork waits at most: a thread inside an undivided function may itself wait for the forking thread."""
+_ATTEMPTS = 50
+"""Tenths of a second that a started thread has to begin: without memory it ends before its first line, and nothing reports that."""
 _STEP = 0.0005
-_STANDS_BACK = 0.1
-"""Seconds that a thread waits for a fork that waits for others: one of those may be waiting for this thread."""
+_YIELD_SECONDS = 0.1
+"""Seconds that a thread lets a waiting fork go first, at most: a thread that the fork waits for may wait for this one."""
 
 _NO_FORK, _WAITING, _FORKING = range(3)
 
 
 class _Fork:
-    """The fork that is under way. The interpreter's lock makes each reading and writing of `state` one step."""
+    """The state of a fork in progress. The interpreter's lock makes each read and write of `state` atomic."""
 
     state = _NO_FORK
     gate = threading.Lock()  # held from its beginning to its end
@@ -41,42 +42,42 @@ class _Fork:
 
 
 def hold_over_forks(lock: Any, in_child: Callable[[], None] | None = None) -> None:
-    """Nobody else has the lock while a process forks; both sides begin with it free, the child after `in_child()`.
+    """Take the lock before each fork and release it after, in the parent and, after `in_child()`, in the child.
 
-    Who holds it may take those that were registered before it.
+    A thread that holds the lock may take locks that were registered before it, but not later ones.
     """
     _Fork.held.append((lock, in_child))
 
 
 def undivided(function: Callable[P, T]) -> Callable[P, T]:
-    """No fork of another thread happens while a thread is in this function. It costs nothing but the call."""
+    """Decorates a function: no other thread forks while a thread is inside it. The cost is that of a call."""
 
     @functools.wraps(function)
-    def whole(*args: P.args, **kwargs: P.kwargs) -> T:
+    def wrapper(*args: P.args, **kwargs: P.kwargs) -> T:
         while _Fork.state != _NO_FORK:
-            _stand_back()
+            _yield_to_fork()
             if _Fork.state == _WAITING:
                 break
         return function(*args, **kwargs)
 
-    _WHOLE.add(whole.__code__)  # type: ignore[attr-defined]
-    return whole
+    _WRAPPER_CODES.add(wrapper.__code__)  # type: ignore[attr-defined]
+    return wrapper
 
 
-_WHOLE: set[Any] = set()  # one code object, which all of these functions share
+_WRAPPER_CODES: set[Any] = set()  # a single code object, which all wrappers share
 
 
-def _stand_back() -> None:
-    if _Fork.gate.acquire(timeout=_STANDS_BACK):
+def _yield_to_fork() -> None:
+    if _Fork.gate.acquire(timeout=_YIELD_SECONDS):
         _Fork.gate.release()
 
 
 def _is_inside(frame: FrameType | None) -> bool:
-    """Whether a thread is in an undivided function; not if it is just standing back from its first."""
+    """Whether a thread is inside an undivided function; not if it has only yielded to the fork at its first one."""
     depth = 0
-    waits = frame is not None and frame.f_code is _stand_back.__code__
+    waits = frame is not None and frame.f_code is _yield_to_fork.__code__
     while frame is not None:
-        depth += frame.f_code in _WHOLE
+        depth += frame.f_code in _WRAPPER_CODES
         frame = frame.f_back
     return depth > waits
 
@@ -89,9 +90,9 @@ def _others_inside() -> bool:
 def _before() -> None:
     _Fork.gate.acquire()
     _Fork.taken.append(_Fork.gate)
-    deadline = time.monotonic() + _PATIENCE
+    deadline = time.monotonic() + _FORK_SECONDS
     while time.monotonic() < deadline:
-        _Fork.state = _FORKING  # nobody goes inside any more
+        _Fork.state = _FORKING  # from now on no thread enters an undivided function
         if not _others_inside() and _take_all():
             return
         _Fork.state = _WAITING
@@ -100,9 +101,9 @@ def _before() -> None:
 
 
 def _take_all() -> bool:
-    """All locks that there are by now; none of them where one cannot be had, since who has it may be standing back."""
+    """Take all registered locks. Take none and return False where one is not free: the thread that holds it may be yielding to the fork."""
     for lock, _ in reversed(_Fork.held):
-        if not lock.acquire(timeout=_STANDS_BACK):
+        if not lock.acquire(timeout=_YIELD_SECONDS):
             _release(keep=1)
             return False
         _Fork.taken.append(lock)
@@ -135,8 +136,8 @@ hold_over_forks(_stack_size)
 
 @contextmanager
 def stacks_of(size: int) -> Iterator[None]:
-    """Threads that Python starts in this block have stacks of so many bytes; the setting is the process's. By default they are
-    as large as `ulimit -s` says, which may be less than a kernel needs.
+    """Threads that Python starts in this block have stacks of so many bytes. The setting is the process's. The default is
+    `ulimit -s`, which may be less than a kernel needs.
     """
     with _stack_size:
         before = threading.stack_size(size)
@@ -147,14 +148,14 @@ def stacks_of(size: int) -> Iterator[None]:
 
 
 def acquire_in_turns(lock: LockType) -> bool:
-    """Take a lock that a thread frees which was just started; False after five seconds. Each tenth of a second is waited for by itself: where
-    the process has no turn on any CPU for seconds, nor have its other threads."""
-    return any(lock.acquire(timeout=0.1) for _ in range(_TENTHS))
+    """Take a lock that a thread releases which was just started; False after five seconds. It waits in fifty turns, so that seconds in which the whole
+    process gets no CPU count as a single turn."""
+    return any(lock.acquire(timeout=0.1) for _ in range(_ATTEMPTS))
 
 
 def check_lock() -> None:
-    """ImportError in a free-threaded Python that runs without the interpreter's lock: machine code that reads arrays and cache
-    entries holds it, so that nobody changes or ends them meanwhile.
+    """ImportError in a free-threaded Python without the interpreter's lock. Our machine code reads arrays and cache entries, and relies on
+    the lock to keep other threads from changing or deleting them.
     """
     enabled = getattr(sys, "_is_gil_enabled", None)  # Python 3.13 and later
     if enabled is not None and not enabled():

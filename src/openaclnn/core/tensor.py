@@ -64,7 +64,7 @@ def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
-def lies_row_major(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+def is_row_major(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
     """Whether strides are the row-major ones; axes of one element do not matter."""
     step = 1
     for size, stride in zip(reversed(shape), reversed(strides), strict=True):
@@ -114,7 +114,7 @@ class Tensor:
         self.shape = shape
         self.dtype = dtype
         # Whether the strides are the row-major ones, where they matter.
-        self.contiguous = strides is None or lies_row_major(shape, strides)
+        self.contiguous = strides is None or is_row_major(shape, strides)
         self.given_strides = strides  # None where nobody has asked for row-major ones
         self.offset = offset
         self.format = format
@@ -171,7 +171,7 @@ class Tensor:
         tensor.shape = tensor.storage_shape = shape
         tensor.dtype = dtype
         tensor.given_strides = strides
-        tensor.contiguous = strides is None or lies_row_major(shape, strides)
+        tensor.contiguous = strides is None or is_row_major(shape, strides)
         tensor.base = base
         tensor.owner = owner
         tensor.pin = pin

@@ -1,10 +1,10 @@
-"""Where compiled code is kept between processes, and which files and folders are trusted: code in them is run, so nobody but
-the caller and root may be able to write there.
+"""Where compiled code is kept between processes, and which files and folders are trusted. Code in them is run, so only the caller and root may be able
+to write there.
 
-A folder is trusted if it and every folder above it belong to the caller or root, and nobody else may write there. Folders above it may be open to
-all where their sticky bit keeps others from moving what is in them, as in /tmp; symbolic links are followed, and what they name is held to the same.
+A folder is trusted if it and every folder above it belong to the caller or root, and nobody else may write there. Folders above it may be writable for
+all if they have the sticky bit, which keeps others from moving files, as /tmp has. Symbolic links are followed, and their targets must be trusted, too.
 
-The system gets paths as texts: without memory, Python says that a `Path` is no path.
+Functions of the system are given paths as `str`: where memory is short, Python claims that a `Path` is no path.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from pathlib import Path
 from openaclnn.core.writing import replacing
 
 UNFINISHED = r"writing-\w{8}|\.openaclnn-[0-9a-f]{16}\.part"
-"""A pattern of the names that files have until they are whole, today's and those of earlier versions."""
+"""A pattern of the names of unfinished files, including those of earlier versions."""
 
 _MOST_LINKS = 40
 _LARGEST = 1 << 28  # bytes of a file that is read
 _NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)  # fmt: skip
 _OTHERS = stat.S_IWGRP | stat.S_IWOTH
-_told: set[tuple[str, str]] = set()
+_warned: set[tuple[str, str]] = set()
 
 
 def why_untrusted(folder: Path) -> str | None:
-    """Which path makes a folder untrusted, and why; None for a trusted one. What is not there, is no folder or cannot be
-    reached is no reason: nothing can be read in it.
+    """Which path makes a folder untrusted, and why; None for a trusted one. A path that is missing, no folder or out of reach
+    is no reason, since nothing can be read in it.
 
-    From the top down: nobody else can change what stands in a folder that was found trusted, so that it stays so.
+    Paths are checked from the top down: nobody else can change the contents of a folder that was found trusted.
     """
     if not hasattr(os, "geteuid"):  # Windows: the user's folders are the user's
         return None
@@ -44,73 +44,73 @@ def why_untrusted(folder: Path) -> str | None:
             continue
         here /= name
         try:
-            about = os.lstat(str(here))
+            status = os.lstat(str(here))
         except OSError:
             return None
-        if stat.S_ISLNK(about.st_mode):
+        if stat.S_ISLNK(status.st_mode):
             links += 1
-            if not _is_ours(about):
-                return _of_another(here, about)
+            if not _is_own(status):
+                return _foreign(here, status)
             if links > _MOST_LINKS:
                 return f"{folder}: too many symbolic links"
             target = Path(os.readlink(str(here)))
             ahead[:0] = target.parts[target.is_absolute() :]
             here = Path("/") if target.is_absolute() else here.parent
             continue
-        if not stat.S_ISDIR(about.st_mode):
+        if not stat.S_ISDIR(status.st_mode):
             return None
-        why = _why(here, about, sticky=bool(ahead))
+        why = _fault(here, status, sticky=bool(ahead))
         if why is not None:
             return why
     return None
 
 
-def _is_ours(about: os.stat_result) -> bool:
-    return about.st_uid in (0, os.geteuid())
+def _is_own(status: os.stat_result) -> bool:
+    return status.st_uid in (0, os.geteuid())
 
 
-def _of_another(path: Path, about: os.stat_result) -> str:
-    return f"{path} belongs to user {about.st_uid}, not to user {os.geteuid()} or root"
+def _foreign(path: Path, status: os.stat_result) -> str:
+    return f"{path} belongs to user {status.st_uid}, not to user {os.geteuid()} or root"
 
 
-def _why(path: Path, about: os.stat_result, sticky: bool = False) -> str | None:
-    if not _is_ours(about):
-        return _of_another(path, about)
-    shared = about.st_mode & _OTHERS
-    if shared and not (sticky and about.st_mode & stat.S_ISVTX):
-        who = "everybody" if shared & stat.S_IWOTH else f"group {about.st_gid}"
+def _fault(path: Path, status: os.stat_result, sticky: bool = False) -> str | None:
+    if not _is_own(status):
+        return _foreign(path, status)
+    shared = status.st_mode & _OTHERS
+    if shared and not (sticky and status.st_mode & stat.S_ISVTX):
+        who = "everybody" if shared & stat.S_IWOTH else f"group {status.st_gid}"
         return f"{path} can be written by {who}"
     return None
 
 
 def why_untrusted_tree(folder: Path) -> str | None:
-    """The same of a folder and everything in it."""
+    """Why a folder or anything in it is untrusted, or None."""
     why = why_untrusted(folder)
     if why is not None or not hasattr(os, "geteuid"):
         return why
     for place, folders, files in os.walk(folder):
         for path in (Path(place, name) for name in (*folders, *files)):
-            about = os.lstat(path)
-            # A link's mode says nothing, and what it names must be inside.
-            if stat.S_ISLNK(about.st_mode):
+            status = os.lstat(path)
+            # A link's own mode means nothing; its target must lie inside the folder.
+            if stat.S_ISLNK(status.st_mode):
                 if not path.resolve().is_relative_to(folder.resolve()):
                     return f"{path} leads out of {folder}"
-                about = path.stat()
-            why = _why(path, about)
+                status = path.stat()
+            why = _fault(path, status)
             if why is not None:
                 return why
     return None
 
 
 def warn_of(why: str, what: str) -> None:
-    """Say once what is ignored, and why."""
-    if (why, what) not in _told:
-        _told.add((why, what))
+    """Warn that something is ignored, and why; once for each."""
+    if (why, what) not in _warned:
+        _warned.add((why, what))
         warnings.warn(f"{what} is ignored: {why}", RuntimeWarning, stacklevel=3)
 
 
 def make_trusted(folder: Path) -> str | None:
-    """Make a folder and those above it that are missing, for the caller alone; why it is not trusted, or None."""
+    """Make a folder and missing ones above it, for the caller alone; returns why the folder is not trusted, or None."""
     missing = []
     place = folder.absolute()
     while not os.path.lexists(str(place)):
@@ -126,7 +126,7 @@ def make_trusted(folder: Path) -> str | None:
 
 
 def read_trusted(path: Path) -> bytes | None:
-    """A file's bytes; None where it is missing, or not trusted, of which there is a warning. The file that is read is the one that is checked."""
+    """A file's bytes. None where it is missing, or, with a warning, where it is not trusted. The open file itself is checked, so it cannot be exchanged."""
     what = f"compiled code in {path.parent}"
     why = why_untrusted(path.parent)
     if why is not None:
@@ -137,10 +137,10 @@ def read_trusted(path: Path) -> bytes | None:
     except OSError:
         return None
     with os.fdopen(handle, "rb") as file:
-        about = os.fstat(handle)
-        if not stat.S_ISREG(about.st_mode) or about.st_size > _LARGEST:
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode) or status.st_size > _LARGEST:
             return None
-        why = _why(path, about) if hasattr(os, "geteuid") else None
+        why = _fault(path, status) if hasattr(os, "geteuid") else None
         if why is not None:
             warn_of(why, str(path))
             return None
@@ -148,9 +148,9 @@ def read_trusted(path: Path) -> bytes | None:
 
 
 def write_trusted(path: Path, data: bytes) -> None:
-    """Write a file for the caller alone, whole or not at all.
+    """Write a file for the caller alone, whole or not at all; OSError where that fails.
 
-    OSError where that cannot be; nothing is written into a folder that is not trusted, of which there is a warning.
+    Nothing is written into a folder that is not trusted; there is a warning instead.
     """
     why = make_trusted(path.parent)
     if why is not None:
@@ -161,8 +161,8 @@ def write_trusted(path: Path, data: bytes) -> None:
 
 
 def append_trusted(path: Path, head: bytes, line: bytes) -> None:
-    """Add a line to a file that begins with `head`, in one step, as other processes may be adding theirs. What is not trusted is replaced;
-    else as `write_trusted`."""
+    """Add a line to a file that begins with `head`, in a single write, since other processes may add lines, too. A file that is missing or not trusted is
+    written anew by `write_trusted`."""
     if read_trusted(path) is None:
         write_trusted(path, head + line)
         return
@@ -176,11 +176,11 @@ def append_trusted(path: Path, head: bytes, line: bytes) -> None:
 NO_FOLDER = "no home folder is known; set OPENACLNN_CACHE_DIR"
 
 CODE_MARK = b"openaclnn compiled code\n"
-"""What a file with machine code begins with; the code's digest and the code follow."""
+"""The first bytes of a file with machine code; the code's digest and the code follow."""
 
 
 def cache_folder() -> Path | None:
-    """`OPENACLNN_CACHE_DIR`, else openaclnn in the user's cache folder; it need not exist yet. None where there is no such folder."""
+    """The folder `OPENACLNN_CACHE_DIR`, else openaclnn in the user's cache folder; it need not exist yet. None where no home folder is known."""
     asked = os.environ.get("OPENACLNN_CACHE_DIR")
     if asked:
         return Path(asked).absolute()
@@ -191,7 +191,7 @@ def cache_folder() -> Path | None:
     else:
         base = os.environ.get("XDG_CACHE_HOME", ""), ".cache"
     named, below = base
-    if os.path.isabs(named):  # what is relative is to be ignored, says the XDG specification
+    if os.path.isabs(named):  # the XDG specification says that relative paths are to be ignored
         return Path(named, "openaclnn")
     home = _home()
     return None if home is None else home / below / "openaclnn"

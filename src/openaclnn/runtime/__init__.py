@@ -1,9 +1,8 @@
-"""What stands in for the NPU: memory (padded, tracked), streams and events (asynchronous), copies.
+"""The runtime in place of the NPU's: memory (padded, tracked), streams and events (asynchronous), copies.
 
-`config.py`, `device.py`, `memory.py`, `stream.py` and `context.py` are the mechanism, `errors.py` and `enums.py` what they say;
-`api_init.py`, `api_memory.py`, `api_stream.py` and `api_tensor.py`, and `context.py` for devices, have the functions under their C names,
-which `openaclnn.acl` offers. Importing this
-starts no thread.
+`config.py`, `device.py`, `memory.py`, `stream.py` and `context.py` do the work; `errors.py` and `enums.py` have exceptions and constants.
+`api_init.py`, `api_memory.py`, `api_stream.py` and `api_tensor.py`, and `context.py` for devices, have the functions of C's names, which
+`openaclnn.acl` exports. Importing this package starts no thread.
 """
 
 from openaclnn.runtime import config

@@ -220,7 +220,7 @@ def aclrtDeviceDisablePeerAccess(peerDeviceId: Any) -> None:
 
 def _other(peer: Any) -> None:
     checked_device(peer, "peerDeviceId")
-    if peer == context.required().device_id:
+    if peer == context.required_context().device_id:
         raise refuse(_PARAM, "peerDeviceId", "another device than the current one", peer)
 
 

@@ -12,8 +12,8 @@ import numpy as np
 from openaclnn.core.dtypes import dtype_of_code
 from openaclnn.core.status import AclError
 from openaclnn.runtime import memory
-from openaclnn.runtime.context import current_stream, required, synchronize
-from openaclnn.runtime.device import ALIGNMENT, Device, device_named, host, selected
+from openaclnn.runtime.context import current_stream, required_context, synchronize
+from openaclnn.runtime.device import ALIGNMENT, Device, device_named, host, selected_device
 from openaclnn.runtime.enums import MallocPolicy, MemAttr, MemcpyKind
 from openaclnn.runtime.errors import INT32, UINT64, integer, refuse, returns_status, returns_value
 from openaclnn.runtime.memory import Pointer, address, pointer
@@ -32,7 +32,7 @@ def _allocate(size: Any, policy: Any, *, pad: bool = True) -> int:
     wanted = integer(size, "size", (1, UINT64[1]))
     pages = integer(policy, "policy", INT32) & 0xFF  # the flags above change nothing here
     padded = memory.padded_size(wanted, pad=pad and pages not in _UNPADDED)
-    context = required()
+    context = required_context()
     return memory.allocate(context.device, padded, context.device_id).address
 
 
@@ -80,7 +80,7 @@ def aclrtFreeWithDevSync(devPtr: Any) -> None:
 def aclrtMallocHost(size: Any) -> int:
     """Page-locked host memory: copies from and to it are asynchronous."""
     wanted = integer(size, "size", (1, UINT64[1] - ALIGNMENT))
-    return memory.allocate(selected(), wanted, kind="host").address
+    return memory.allocate(selected_device(), wanted, kind="host").address
 
 
 @returns_status
@@ -232,7 +232,7 @@ def _queue(transfer: Transfer, handle: Any) -> None:
 def aclrtGetMemInfo(attr: Any) -> tuple[int, int]:
     """Free and total bytes of the device's memory, of whatever kind is asked for."""
     integer(attr, "attr", (0, max(MemAttr)))
-    device = required().device
+    device = required_context().device
     total = device.capacity()
     return max(total - memory.used_bytes(device.name), 0), total
 

@@ -14,7 +14,7 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from openaclnn.core.status import AclError
-from openaclnn.runtime.context import current_stream, lock, required, states
+from openaclnn.runtime.context import current_stream, lock, required_context, states
 from openaclnn.runtime.enums import (
     CallbackBlockType,
     EventFlag,
@@ -34,7 +34,7 @@ from openaclnn.runtime.errors import (
     returns_status,
     returns_value,
 )
-from openaclnn.runtime.stream import Event, EventKind, Stream, elapsed_ms, tell_of_fork
+from openaclnn.runtime.stream import Event, EventKind, Stream, elapsed_ms, reset_in_child
 
 __all__ = [
     "aclrtCreateEvent", "aclrtCreateEventExWithFlag", "aclrtCreateEventWithFlag", "aclrtCreateStream", "aclrtCreateStreamWithConfig",
@@ -51,7 +51,7 @@ _PARAM = AclError.ACL_ERROR_RT_PARAM_INVALID
 
 
 def _create_stream(flags: int = 0) -> Stream:
-    context = required()
+    context = required_context()
     with lock:
         context.state.check_stream_limit()
         stream = Stream(context.device, flags)
@@ -136,7 +136,7 @@ def aclrtStreamWaitEvent(stream: Any, event: Any) -> None:
 
 
 def _create_event(kind: EventKind, flags: int | None) -> Event:
-    state = required().state
+    state = required_context().state
     with lock:
         if len(state.events) >= MAX_EVENTS:
             code = AclError.ACL_ERROR_RT_NO_EVENT_RESOURCE
@@ -288,10 +288,10 @@ class _Reporter:
 
 class _Subscriptions:
     def __init__(self) -> None:
-        self.start_afresh()
-        tell_of_fork(self)
+        self.reset_after_fork()
+        reset_in_child(self)
 
-    def start_afresh(self) -> None:
+    def reset_after_fork(self) -> None:
         """Nobody subscribed: also in the child of a fork, which has none of the threads."""
         self.lock = threading.Lock()
         self.by_stream: weakref.WeakKeyDictionary[Stream, _Reporter] = weakref.WeakKeyDictionary()

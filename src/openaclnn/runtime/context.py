@@ -1,4 +1,4 @@
-"""Devices in use, contexts and which of them a thread works in, and system parameters: what they are, and their C names."""
+"""Devices in use, contexts, the current context of each thread, and system parameters; and the functions of C's names for them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from openaclnn.core.forks import hold_over_forks
 from openaclnn.core.status import AclError, shown
 from openaclnn.runtime import memory
-from openaclnn.runtime.device import Device, selected
+from openaclnn.runtime.device import Device, selected_device
 from openaclnn.runtime.enums import RunMode, SysParamOpt
 from openaclnn.runtime.errors import (
     INT32,
@@ -31,7 +31,7 @@ __all__ = [
 ]  # fmt: skip
 
 MAX_STREAMS = 1984
-"""Per device, default streams included."""
+"""The limit of streams per device, default streams included."""
 
 _PARAM = AclError.ACL_ERROR_RT_PARAM_INVALID
 
@@ -61,7 +61,7 @@ class Context:
         return self.state.device_id
 
     def close(self) -> AclFailure | None:
-        """Wait for all streams and destroy them; the first failure nobody has been told of."""
+        """Wait for all streams and destroy them; returns the first failure that was not reported before."""
         failures: list[AclFailure] = []
         for stream in list(self.streams):
             try:
@@ -74,12 +74,12 @@ class Context:
 
 
 class DeviceState:
-    """What the process holds on one device."""
+    """The contexts, events and uses that the process has on one device."""
 
     def __init__(self, device: Device, device_id: int) -> None:
         self.device = device
         self.device_id = device_id
-        self.uses = 0  # aclrtSetDevice calls not undone
+        self.uses = 0  # calls of aclrtSetDevice that were not undone
         self.default: Context | None = None
         self.contexts: set[Context] = set()
         self.events: weakref.WeakSet[Event] = weakref.WeakSet()
@@ -105,8 +105,8 @@ hold_over_forks(lock)
 
 
 def checked_device(device_id: Any, argument: str = "deviceId") -> Device:
-    """The device in use, where an argument is the number of one."""
-    device = selected()
+    """The device in use; refuses an argument that is no device's number."""
+    device = selected_device()
     code = AclError.ACL_ERROR_RT_INVALID_DEVICEID
     integer(device_id, argument, (0, device.count - 1), code)
     return device
@@ -122,7 +122,7 @@ def _state(device_id: int) -> DeviceState:
 
 
 def default_context(device_id: int, uses: int = 0) -> Context:
-    """The device's default context, created where it is not there yet."""
+    """The device's default context, which is created if there is none yet."""
     with lock:
         state = _state(device_id)
         if state.default is None:
@@ -173,8 +173,8 @@ def reset_all() -> None:
 
 
 def _release(released: list[DeviceState]) -> None:
-    """Close what devices hold; the first failure of a task is raised once that is done. What an interrupt or a lack of memory leaves is the
-    device's again, so that the next reset ends it."""
+    """Close all that devices hold, and then raise the first failure of a task. After an interrupt or a lack of memory, the devices keep what is not closed,
+    so that the next reset closes it."""
     failures = []
     try:
         for state in released:
@@ -194,38 +194,38 @@ def _release(released: list[DeviceState]) -> None:
 
 
 def current() -> Context | None:
-    """The context the calling thread works in, if it has one."""
+    """The calling thread's context, or None."""
     context = _current.context
     return context if context is not None and context.alive else None
 
 
-_set_up = False  # whether threads say which device they work on
+_contexts_required = False  # whether threads must set a device or context before they use one
 
 
-def expect_set_up() -> None:
-    """The process is a C program: a thread without a context has none to work in, from now on."""
-    global _set_up
-    _set_up = True
+def require_contexts() -> None:
+    """Called in C programs: from now on, a thread that has set no device or context has none."""
+    global _contexts_required
+    _contexts_required = True
 
 
-def expects_set_up() -> bool:
+def requires_context() -> bool:
     """Whether the process is a C program."""
-    return _set_up
+    return _contexts_required
 
 
 def working_context() -> Context:
-    """The context the calling thread works in, or the default one of device 0 where it has none, which in a C program fails."""
+    """The calling thread's context, or the default one of device 0 if it has none; in a C program that is a failure."""
     context = _current.context
     if context is None or not context.alive:
-        if _set_up:
-            return required()
-        # Every operator of a program without set-up comes here: no lock where none is needed.
+        if _contexts_required:
+            return required_context()
+        # Every call of a Python program that sets no device comes here, so the lock is taken only at first.
         state = states.get(0)
         context = (state and state.default) or default_context(0)
     return context
 
 
-def required() -> Context:
+def required_context() -> Context:
     """The calling thread's context; a failure where it has none."""
     context = current()
     if context is None:
@@ -237,7 +237,7 @@ def required() -> Context:
 def current_stream(handle: Any) -> Stream:
     """The stream to use for a handle: null is the default stream of the thread's context.
 
-    A thread of Python without a context is taken to work in that of device 0: plain Python needs no set-up.
+    A thread of a Python program that has set no device works in the default context of device 0.
     """
     if type(handle) is Stream and handle.alive and handle in working_context().streams:
         return handle
@@ -255,13 +255,13 @@ def current_stream(handle: Any) -> Stream:
 @returns_value(0)
 def aclrtGetDevice() -> int:
     """The device of the calling thread."""
-    return required().device_id
+    return required_context().device_id
 
 
 @returns_value(0)
 def aclrtGetDeviceCount() -> int:
     """How many devices there are."""
-    return selected().count
+    return selected_device().count
 
 
 @returns_value(0)
@@ -286,7 +286,7 @@ def synchronize(timeout_ms: int) -> None:
     """Wait for every stream before the first failure is reported."""
     end = time.monotonic() + timeout_ms / 1000
     failures: list[AclFailure] = []
-    for stream in list(required().streams):
+    for stream in list(required_context().streams):
         left = -1 if timeout_ms < 0 else max(int((end - time.monotonic()) * 1000), 0)
         try:
             stream.synchronize(left)
@@ -330,7 +330,7 @@ def aclrtSetCurrentContext(context: Any) -> None:
 @returns_value(None)
 def aclrtGetCurrentContext() -> Any:
     """The calling thread's context."""
-    return required()
+    return required_context()
 
 
 def _checked(context: Any) -> Context:
@@ -342,13 +342,13 @@ def _checked(context: Any) -> Context:
 def aclrtCtxSetSysParamOpt(opt: Any, value: Any) -> None:
     """Set a system parameter in the current context."""
     option, setting = _checked_param(opt, value)
-    required().params[option] = setting
+    required_context().params[option] = setting
 
 
 @returns_value(0)
 def aclrtCtxGetSysParamOpt(opt: Any) -> int:
     """A system parameter of the current context; 107021 where it was never set."""
-    return _param(required().params, opt)
+    return _param(required_context().params, opt)
 
 
 @returns_status

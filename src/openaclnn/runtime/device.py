@@ -1,8 +1,7 @@
-"""What stands in for the NPU: the host itself, an NVIDIA GPU, and the choice by name.
+"""The devices that stand in for the NPU: the host itself, or an NVIDIA GPU. They are chosen by name.
 
-A GPU's memory, copies and streams go through the CUDA driver, by ctypes. The driver is part of every NVIDIA installation, so
-nothing more is needed here; kernels are the Triton engine's. The device's primary context is used, the one that PyTorch and
-Triton work in too.
+A GPU's memory, copies and streams go through the CUDA driver, by ctypes; every NVIDIA installation has the driver, and
+kernels are the Triton engine's. The device's primary context is used, in which PyTorch and Triton work, too.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ from openaclnn.runtime import config
 from openaclnn.runtime.errors import refuse
 
 ALIGNMENT = 64
-"""Of every address that the runtime hands out, in bytes."""
+"""The alignment of all memory that the runtime allocates, in bytes."""
 
 
 class Device:
-    """Memory and copies of one kind of device; `name` is also the device of tensors on it. What is here is the host's, whose device memory is
-    ordinary memory of this process.
+    """Memory, copies and streams of a device. `name` is also `Tensor.device` of tensors on it. This class is the host, whose device memory is
+    ordinary memory of the process; `CudaDevice` derives from it.
 
     `allocate` gives an aligned address and an owner; the memory lives as long as the owner does,
     so that a task still queued may hold on to memory that the program has freed already.
@@ -50,33 +49,33 @@ class Device:
         return cache_sizes().get(2, 0)
 
     def allocate(self, size: int) -> tuple[int, object]:
-        # Zeroed, which fresh pages are anyway: what a program reads of the padding is the same every time.
+        # Zeroed, so that a program reads the same from the padding every time; fresh pages are zero anyway.
         block = np.zeros(size + ALIGNMENT, np.uint8)
         address = block.ctypes.data
         return -(-address // ALIGNMENT) * ALIGNMENT, block
 
     def allocate_host(self, size: int) -> tuple[int, object]:
-        """Memory of the host that copies reach while the program goes on."""
+        """Page-locked memory of the host, for asynchronous copies."""
         return self.allocate(size)
 
     def copy(self, target: int, source: int, count: int) -> None:
-        """Copy between any two sides; waits for work queued on the device before it."""
+        """Copy between memory of the device and the host in either direction, after the work queued on the device."""
         ctypes.memmove(target, source, count)
 
     def fill(self, address: int, value: int, count: int) -> None:
         ctypes.memset(address, value, count)
 
-    # A stream's tasks do their work themselves here: there is nothing behind them to wait for.
+    # On the host, a stream's tasks do the work themselves, and there is nothing more to wait for.
     def open_stream(self) -> int:
-        """A stream of the device's own; its handle."""
+        """Open a stream of the device, and return its handle."""
         return 0
 
     def is_done(self, stream: int) -> bool:
-        """Whether a stream has nothing left to do; what failed counts as left, so that `drain` tells it."""
+        """Whether a stream has no work left; failed work counts as left, so that `drain` is called and raises."""
         return True
 
     def drain(self, stream: int) -> None:
-        """Wait until the work queued on a stream is done; its errors show here."""
+        """Wait until the work queued on a stream is done, and raise if it failed."""
 
     def close_stream(self, stream: int) -> None: ...
 
@@ -107,17 +106,17 @@ class CudaDevice(Device):
         self.enter()
 
     def _call(self, function: str, *arguments: Any) -> None:
-        """Call the driver; MemoryError or a failure says what it answered."""
+        """Call a function of the driver; raises MemoryError or AclFailure with the driver's error."""
         code: int = getattr(self._driver, function)(*arguments)
         if not code:
             return
         text = ctypes.c_char_p()
         self._driver.cuGetErrorString(code, ctypes.byref(text))
         name = function.removesuffix("_v2")
-        said = f"{name}: error {code}, {(text.value or b'unknown').decode()}"
+        message = f"{name}: error {code}, {(text.value or b'unknown').decode()}"
         if code == _OUT_OF_MEMORY:
-            raise MemoryError(said)
-        raise refuse(AclError.ACL_ERROR_RT_AICORE_EXCEPTION, self.name, "success", said)
+            raise MemoryError(message)
+        raise refuse(AclError.ACL_ERROR_RT_AICORE_EXCEPTION, self.name, "success", message)
 
     def enter(self) -> None:
         if not getattr(self._entered, "done", False):
@@ -184,7 +183,7 @@ class CudaDevice(Device):
 
 
 class _Owner:
-    """Frees memory with its last reference, from whichever thread drops that."""
+    """Owns memory, which is freed when the last reference to the owner is dropped, in any thread."""
 
     def __init__(self, device: CudaDevice, free: Any, address: Any) -> None:
         weakref.finalize(self, _free, device, free, address).atexit = False
@@ -221,7 +220,7 @@ def device_named(name: str) -> Device:
     return device
 
 
-def selected() -> Device:
+def selected_device() -> Device:
     """The device that the configuration names."""
     return device_named(config.device_name())
 

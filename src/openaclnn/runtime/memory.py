@@ -1,5 +1,5 @@
-"""Allocations, tracked by address, so that no copy or kernel leaves the memory it was given; and what a pointer argument
-stands for: an address, tracked or not, or a Python buffer.
+"""Allocations, tracked by address, so that no copy or kernel accesses memory beyond them; and pointer arguments, which are addresses,
+tracked or not, or Python buffers.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from openaclnn.runtime.errors import UINT64, is_null, refuse
 
 @dataclass(eq=False, slots=True, weakref_slot=True)
 class Allocation:
-    """One block: `size` bytes (padding included) from `address`. Holding it keeps the memory."""
+    """A block of `size` bytes (padding included) from `address`. A reference to it keeps the memory alive."""
 
     address: int
     size: int
     kind: str  # "device" or "host"
-    device: str  # whose memory it is: "cpu", ...
+    device: str  # the name of the device that has the memory
     device_id: int = 0
     owner: object = field(default=None, repr=False)
     alive: bool = True  # until it is freed
@@ -44,7 +44,7 @@ class Allocation:
 
 
 listeners: list[Callable[[], None]] = []
-"""Called when memory was released or a descriptor changed, so that nobody goes on as if nothing had."""
+"""Functions that are called when memory is released or a descriptor changes, so that caches drop what they know of it."""
 
 
 _notices = itertools.count(1)
@@ -52,13 +52,13 @@ _last_notice = [0]
 
 
 def notices() -> int:
-    """A number that each `notify` changes."""
+    """The number of the last `notify`; unchanged if there was none."""
     return _last_notice[0]
 
 
 def notify(number: int = 0) -> None:
-    """Tell everybody who remembers what an address or a descriptor stood for. Neither an interrupt nor a lack of memory keeps it from some;
-    `number` is the notice's where it was drawn before."""
+    """Call all listeners: an address or a descriptor has changed its meaning. An interrupt or a lack of memory does not prevent that. `number` is the
+    notice's number if it was drawn before."""
     _last_notice[0] = number or next(_notices)
     interrupt: BaseException | None = None
     while True:
@@ -78,7 +78,7 @@ class AllocationTable:
     """Blocks ordered by address; any address inside a block finds it in O(log n).
 
     A garbage collection may run a finaliser that frees memory while this thread is in the table:
-    the lock is re-entrant, and the list changes in single calls, between which nothing can come.
+    the lock is re-entrant, and each change of the list is a single atomic call.
     """
 
     def __init__(self) -> None:
@@ -99,18 +99,18 @@ class AllocationTable:
                 raise
 
     def find(self, address: int) -> Allocation | None:
-        # A block that has the address is the answer, whatever changed while we looked: blocks do not.
+        # A block with the address is the answer even if the table changed meanwhile, since blocks never change.
         starts = self._starts
         try:
             block = self._blocks[starts[bisect_right(starts, address) - 1]]
         except LookupError:
-            return self._find_at_rest(address)
+            return self._find_locked(address)
         if 0 <= address - block.address < block.size:
             return block
-        return self._find_at_rest(address)
+        return self._find_locked(address)
 
-    def _find_at_rest(self, address: int) -> Allocation | None:
-        """The same while nobody else changes the table."""
+    def _find_locked(self, address: int) -> Allocation | None:
+        """`find`, repeated under the lock until the table did not change meanwhile."""
         with self.lock:
             changes = -1
             block = None
@@ -122,7 +122,8 @@ class AllocationTable:
         return block if block is not None and address < block.end else None
 
     def remove(self, block: Allocation) -> bool:
-        """Forget a block; False where another thread did so before. Memory is asked for first, and interrupts come last: it is done, or not at all."""
+        """Remove a block; False where another thread removed it before. What needs memory comes first, and interrupts are raised at the end, so that the
+        block is removed wholly or not at all."""
         notice = next(_notices)
         with self.lock:
             if self._blocks.get(block.address) is not block:
@@ -138,7 +139,7 @@ class AllocationTable:
         return True
 
     def take_back(self, block: Allocation) -> None:
-        """Forget a block that nobody was given, however far it came."""
+        """Undo the addition of a block that was not given to anybody, however far the addition came."""
         while True:
             try:
                 self.uncount(block)
@@ -182,13 +183,13 @@ used_bytes = _table.used
 
 
 def reference(address: int) -> weakref.ref[Allocation] | None:
-    """The device memory that has an address, for those who must not keep it."""
+    """A weak reference to the device memory that has an address; None if there is none."""
     block = find_allocation(address) if address else None
     return None if block is None or block.kind != "device" else weakref.ref(block)
 
 
 def look_at(tensor: Tensor, address: int) -> None:
-    """Let a descriptor describe an address; where memory is found there, its device is the descriptor's."""
+    """Make a tensor's descriptor describe an address. If tracked memory is there, the descriptor takes its device."""
     tensor.base, tensor.owner, tensor.raw, tensor.writable = address, None, True, True
     tensor.block = weak = reference(address)
     block = None if weak is None else weak()
@@ -197,8 +198,8 @@ def look_at(tensor: Tensor, address: int) -> None:
 
 
 def padded_size(size: int, *, pad: bool = True) -> int:
-    """What `aclrtMalloc` really takes: rounded up to 32 bytes, and 32 more where the chip pads."""
-    # The 950 family reads whole blocks without running over the end and needs no padding.
+    """The bytes that `aclrtMalloc` allocates: the size rounded up to 32 bytes, and 32 more on chips that pad."""
+    # The 950 family reads whole blocks without reading beyond the end, and needs no padding.
     padding = 32 if pad and current_product().tag != "950" else 0
     total = size + 32 + padding - 1
     if total > UINT64[1]:
@@ -214,7 +215,7 @@ def allocate(device: Device, size: int, device_id: int = 0, kind: str = "device"
     capacity = place.capacity()
     block = Allocation(0, size, kind, place.name, device_id)
     try:
-        # Linux promises memory it does not have and kills the process that uses it: refuse before.
+        # Linux overcommits memory, and kills the process that uses too much: refuse before that.
         if not _table.count(block, capacity):
             left = max(capacity - _table.used(place.name), 0)
             raise _out_of_memory(size, f"{left} of {capacity} bytes left on {place.name}")
@@ -234,7 +235,7 @@ def _out_of_memory(size: int, got: str) -> Exception:
 
 
 def release(address: int, argument: str, kind: str) -> None:
-    """Free the block that starts at `address`; anything else is refused."""
+    """Free the block that starts at `address`; other addresses are refused."""
     block = _table.find(address)
     code = AclError.ACL_ERROR_RT_PARAM_INVALID
     expected = f"the address of a live {kind} allocation"
@@ -257,12 +258,12 @@ def release_device(device: str, device_id: int) -> None:
 
 
 _LOWEST_ADDRESS = 65536
-"""Linux maps nothing below: a smaller address is a number that strayed in."""
+"""Linux maps no memory below this, so that a smaller number is no address."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pointer:
-    """An address, the bytes that may be touched from it (None: unknown), what keeps it alive."""
+    """An address, how many bytes may be accessed from it (None: unknown), and the objects that keep the memory alive."""
 
     address: int
     room: int | None
@@ -333,7 +334,7 @@ def _of_array(array: np.ndarray[Any, Any], argument: str, owner: object) -> Poin
     if not (array.flags.c_contiguous or array.flags.f_contiguous):
         raise _scattered(argument)
     start: int = array.ctypes.data
-    # An array may itself look at tracked memory, which then decides on which side it is.
+    # The array may be a view of tracked memory, whose kind then counts.
     block = find_allocation(start)
     return Pointer(start, array.nbytes, block, (owner, array), bool(array.flags.writeable))
 

@@ -1,7 +1,7 @@
-"""Streams run tasks in order on a worker thread of their own, which starts with the first task. Events are points in a stream
-that other streams and the host can wait for, and measure between.
+"""Streams and events. A stream runs tasks in order on its own worker thread, which starts with the first task. An event is a point in a
+stream that other streams and the host can wait for, and measure time between.
 
-Threads survive neither a fork nor the end of the interpreter: who has some, or waits for some, is told of both.
+Threads survive neither a fork nor the end of the interpreter, so streams and events are reset in the child, and streams ended at exit.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ _EXIT_SECONDS = 5.0
 
 
 class _Forked(Protocol):
-    def start_afresh(self) -> None: ...
+    def reset_after_fork(self) -> None: ...
 
 
 _forked: weakref.WeakSet[_Forked] = weakref.WeakSet()
 _ending: weakref.WeakSet[Stream] = weakref.WeakSet()
-"""Streams, whose `end` is called when the interpreter ends, if there was work (`_hold_exit`)."""
-_held = False
+"""All streams. If one had work (`_register_exit`), the `end` of each is called when the interpreter ends."""
+_exit_registered = False
 
 
-def tell_of_fork(holder: _Forked) -> None:
-    """Have `start_afresh` called in the child of a fork, which has none of the threads: their work is the parent's."""
+def reset_in_child(holder: _Forked) -> None:
+    """Have `reset_after_fork` called in the child of a fork, which has none of the parent's threads, and leaves their work to the parent."""
     _forked.add(holder)
 
 
-def _hold_exit() -> None:
-    """There is work from now on; handlers that a program registered before this run after it is done."""
-    global _held
-    if not _held:
-        _held = True
+def _register_exit() -> None:
+    """Called when there is work for the first time: registers `_end_all`. Exit handlers that the program registered before run after it."""
+    global _exit_registered
+    if not _exit_registered:
+        _exit_registered = True
         atexit.register(_end_all)
 
 
@@ -58,25 +58,25 @@ def _end_all() -> None:
         holder.end(deadline)
 
 
-def _start_all_afresh() -> None:
+def _reset_all() -> None:
     for holder in list(_forked):
-        holder.start_afresh()
+        holder.reset_after_fork()
 
 
-os.register_at_fork(after_in_child=_start_all_afresh)
+os.register_at_fork(after_in_child=_reset_all)
 
 _STACK = 8 << 20
 _LONGEST = threading.TIMEOUT_MAX
-_GET, _RUN, _RUNS, _COUNT, _TELL = range(5)
-"""What a worker does with a task, step by step."""
+_GET, _RUN, _RUNNING, _COUNT, _TELL = range(5)
+"""The steps of a worker with a task."""
 
 Task = Callable[[], None]
 Launcher = Callable[[Sequence[int], int], int]  # of addresses and the device's own stream
 
 
 class Marker:
-    """A step that only tells others how far the stream has come: it runs even where tasks no
-    longer do, so that nobody waits for ever on a stream that failed or was destroyed."""
+    """A task that tells others that the stream has come to this point. It runs even where other tasks are
+    discarded, so that nobody waits for ever on a stream that failed or was destroyed."""
 
     __slots__ = ("action",)
 
@@ -84,15 +84,15 @@ class Marker:
         self.action = action
 
 
-class Last(Marker):
-    """The end of a stream."""
+class EndMarker(Marker):
+    """The last task of a stream, after which its worker ends."""
 
     __slots__ = ()
 
 
 class _Worker:
-    """The thread of a stream: `turn` is taken once it has begun, and `ended` is free once it is over. Python's own kind of thread is not used:
-    where memory is short, starting one may wait for ever for a thread that has ended.
+    """The thread of a stream. The lock `turn` is taken once the thread has begun, and `ended` is free once it has ended. `threading.Thread` is not used:
+    where memory is short, its `start` may wait for ever for a thread that has ended.
     """
 
     __slots__ = ("begun", "ended", "ident", "turn")
@@ -104,7 +104,7 @@ class _Worker:
         self.ended.acquire()
 
     def start(self, work: Callable[[], None]) -> None:
-        """Come back when it has begun, or does not; RuntimeError where there can be no more threads."""
+        """Start the thread, and return when it has begun or seems not to begin; RuntimeError where there can be no more threads."""
 
         def run() -> None:
             self.ident = _thread.get_ident()
@@ -115,7 +115,7 @@ class _Worker:
                 try:
                     work()
                     self.ended.release()
-                except MemoryError:  # for its first step
+                except MemoryError:  # before its first step
                     time.sleep(0.001)
 
         with stacks_of(_STACK):
@@ -123,7 +123,7 @@ class _Worker:
         acquire_in_turns(self.begun)
 
     def give_up(self) -> bool:
-        """Let it never begin; False where it has."""
+        """Prevent a thread that has not begun from beginning; False where it has begun."""
         return self.turn.acquire(False)
 
     @property
@@ -131,7 +131,7 @@ class _Worker:
         return self.ident == _thread.get_ident() and self.ended.locked()
 
     def join(self, seconds: float) -> bool:
-        """Whether it is over after so long."""
+        """Wait so long at most for the thread's end; whether it has ended."""
         if not self.ended.acquire(timeout=seconds):
             return False
         self.ended.release()
@@ -156,13 +156,13 @@ class Stream:
         self._aborted = False
         self._native = -1
         self.at_end: Task | None = None  # called once it is closed
-        self.start_afresh()
-        tell_of_fork(self)
+        self.reset_after_fork()
+        reset_in_child(self)
         _ending.add(self)
 
-    def start_afresh(self) -> None:
-        """The state of a stream without work; also that of every stream in the child of a fork."""
-        self._lock = threading.RLock()  # a finaliser may come in between
+    def reset_after_fork(self) -> None:
+        """Set the state of a stream without work, which every stream has in the child of a fork."""
+        self._lock = threading.RLock()  # re-entrant, since a finaliser may run while it is held
         self._queue: SimpleQueue[Task | Marker | None] = SimpleQueue()
         self._worker: _Worker | None = None
         self._submitted = 0  # changed under the lock
@@ -170,19 +170,19 @@ class Stream:
 
     @property
     def native(self) -> int:
-        """The device's own stream behind this one; opened by the first task that asks."""
+        """The handle of the device's stream that does this one's work; it is opened when it is first used."""
         if self._native < 0:
             self._native = self.device.open_stream()
         return self._native
 
     def launch(self, runner: Launcher, addresses: Sequence[int]) -> None:
-        """Let a kernel of this stream's device run; on a GPU that only queues it there."""
-        if self._native:  # 0 is the host's, which has nothing to enter
+        """Run a kernel of this stream's device; on a GPU this only queues it."""
+        if self._native:  # 0: the host, which has no context to enter
             self.device.enter()
         runner(addresses, self._native if self._native >= 0 else self.native)
 
     def drain(self) -> None:
-        """Let the device finish what the tasks have queued there; for tasks, which come in between."""
+        """Wait until the device has done what earlier tasks queued there. Called from tasks."""
         if self._native > 0:
             self.device.drain(self._native)
 
@@ -214,7 +214,7 @@ class Stream:
             self._put(task)
 
     def _put(self, task: Task | Marker) -> None:
-        """Count a task and queue it, or neither where there is no memory; an interrupt comes after both."""
+        """Count a task and queue it, or do neither where memory is short. An interrupt is raised after both."""
         before = self._submitted
         self._submitted = before + 1
         try:
@@ -224,15 +224,15 @@ class Stream:
             raise
 
     def launch_now(self, runner: Launcher, addresses: Sequence[int]) -> bool:
-        """Launch a kernel at once if no task is queued before it; otherwise say no."""
-        with self._lock:  # others that submit wait, so that the order is kept
+        """Launch a kernel on the calling thread if no task is queued before it; False otherwise."""
+        with self._lock:  # other threads that submit tasks wait, which keeps the order
             if self._completed != self._submitted or self._discarding or not self.alive:
                 return False
             try:
                 self.launch(runner, addresses)
             except BaseException as error:
                 self._fail(error)
-                if not isinstance(error, Exception):  # an interrupt is the caller's
+                if not isinstance(error, Exception):  # an interrupt, which the caller gets
                     raise
         return True
 
@@ -242,7 +242,7 @@ class Stream:
         -1 waits without limit, 0 only looks; a timeout is a failure with code 507046.
         """
         if self._error is None and timeout_ms == -1 and self._completed == self._submitted:
-            # Asking the device whether it is busy takes as long as waiting for little.
+            # Asking the device whether it is busy takes as long as waiting for a short task.
             if self._native > 0:
                 self._drain_or_fail()
                 self.raise_failure()
@@ -307,8 +307,8 @@ class Stream:
                 gate.release()
             else:
                 try:
-                    self._put(Last(gate.release))
-                except MemoryError:  # so that it can be closed later
+                    self._put(EndMarker(gate.release))
+                except MemoryError:  # the stream stays open, and can be closed later
                     self.alive, self._discarding, self._aborted = True, *before
                     raise
         if wait:
@@ -324,13 +324,13 @@ class Stream:
         return worker is not None and worker.is_current
 
     def _start_worker(self) -> None:
-        _hold_exit()
+        _register_exit()
         worker, why = _Worker(), "one that did not begin"
         try:
             worker.start(partial(self._work, self._queue))
         except RuntimeError as error:  # no more threads, or the interpreter is ending
             why = str(error)
-        finally:  # an interrupt may come once it has begun
+        finally:  # an interrupt may be raised here after the thread has begun
             if not worker.give_up():
                 self._worker = worker
         if self._worker is None:
@@ -338,8 +338,8 @@ class Stream:
             raise refuse(code, "stream", "a worker thread", why)
 
     def _work(self, queue: SimpleQueue[Task | Marker | None]) -> None:
-        """Run what is queued until the stream ends. Where memory is short the worker goes on from the step that it came to, since others
-        wait for it: no step is left out or taken twice."""
+        """Run the queued tasks until the stream ends. Others wait for the worker, so where memory is short it tries the same step again: no step is left
+        out or done twice."""
         item: Task | Marker | None = None
         failure: BaseException | None = None
         step = _GET
@@ -351,7 +351,7 @@ class Stream:
                 if item is None:
                     break
                 if step == _RUN:
-                    step = _RUNS
+                    step = _RUNNING
                     if isinstance(item, Marker):
                         self._drain_or_fail()
                     elif not self._discarding:
@@ -361,17 +361,17 @@ class Stream:
                     self._fail(failure)
                     failure = None
                 if step == _COUNT:
-                    # Counted first: whom the marker wakes must see the stream as idle.
+                    # Counted before the marker's action: a thread that it wakes must see the stream as idle.
                     self._completed += 1
                     step = _TELL
                 if isinstance(item, Marker):
                     item.action()
-                    if isinstance(item, Last):
+                    if isinstance(item, EndMarker):
                         break
                 # The task's buffers must not live on while the worker waits for the next one.
                 item, step = None, _GET
             except BaseException as error:
-                if step == _RUNS:
+                if step == _RUNNING:
                     failure, step = error, _COUNT
                 else:
                     time.sleep(0.001)
@@ -382,15 +382,15 @@ class Stream:
         if not isinstance(code, int) or code == 0 or isinstance(error, SystemExit):
             code = AclError.ACL_ERROR_RT_AICORE_EXCEPTION
         # The text, not the exception: its traceback would keep the task's buffers alive.
-        told = int(code), f"{type(error).__name__}: {error}"
+        error_text = int(code), f"{type(error).__name__}: {error}"
         with self._lock:
-            self._error = self._error or told
+            self._error = self._error or error_text
             self._failures += 1
             if self.stop_on_failure:
                 self._discarding = True
 
     def end(self, deadline: float) -> None:
-        """Leave no thread running Python code when the interpreter goes, if that can be had."""
+        """End the worker before the interpreter ends, if it is done before the deadline."""
         worker = self._worker
         if worker is None:
             self._drain_or_fail()
@@ -444,7 +444,7 @@ class EventKind(Enum):
 
 
 class Gate:
-    """What opens once. A lock of C's and no `threading.Event`, which without memory is left locked for ever."""
+    """A gate that opens once. It is made of a plain lock: where memory is short, a `threading.Event` may stay locked for ever."""
 
     __slots__ = ("_lock", "is_open")
 
@@ -456,16 +456,16 @@ class Gate:
     def open(self) -> None:
         self.is_open = True
         with suppress(RuntimeError):
-            self._lock.release()  # it is free where somebody who waited let the next one through
+            self._lock.release()  # RuntimeError: another thread that waited has released it already
 
     def wait(self, seconds: float | None) -> bool:
-        """Whether it is open, after so long at most."""
+        """Wait so long at most for the gate to open; whether it is open."""
         if self.is_open:
             return True
         try:
             self._lock.acquire(timeout=-1 if seconds is None else min(seconds, _LONGEST))
         finally:
-            if self.is_open:  # also where an interrupt comes with it
+            if self.is_open:  # lets others that wait through, even if an interrupt is raised
                 self.open()
         return self.is_open
 
@@ -505,7 +505,7 @@ class Event:
         self.flags = flags  # None: made without flags, usable for everything
         self.alive = True
         self._capture = self._unrecorded()
-        tell_of_fork(self)
+        reset_in_child(self)
 
     def _unrecorded(self) -> Capture | None:
         return Capture() if self.kind is EventKind.FLAG else None
@@ -572,7 +572,7 @@ class Event:
         got = f"one of {self.kind.value} with {flags}"
         return refuse(code, "event", f"an event with the flag {wanted}", got)
 
-    def start_afresh(self) -> None:
+    def reset_after_fork(self) -> None:
         old, self._capture = self._capture, self._unrecorded()
         # A point that the parent's worker has yet to reach is never reached in the child.
         if old is not None and old.reached:

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from openaclnn.capi import bridge
-from openaclnn.runtime.context import expects_set_up
+from openaclnn.runtime.context import requires_context
 from openaclnn.sanitizer.events import Rules
 from openaclnn.sanitizer.findings import Finding, Settings, known_rules
 from openaclnn.sanitizer.memory import MemoryRules
@@ -78,7 +78,7 @@ def watch_as_asked(text: str) -> None:
 
 def _hear_of_exit() -> None:
     """A C program ends without Python's end."""
-    if expects_set_up():
+    if requires_context():
         bridge.call_last(_end)
 
 

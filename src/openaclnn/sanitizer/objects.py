@@ -13,7 +13,7 @@ from openaclnn.core.status import status_name
 from openaclnn.core.tensor import Tensor
 from openaclnn.runtime import find_allocation
 from openaclnn.runtime.api_init import is_initialized
-from openaclnn.runtime.context import expects_set_up
+from openaclnn.runtime.context import requires_context
 from openaclnn.runtime.errors import is_null
 from openaclnn.sanitizer.events import Call, Rules, Site
 from openaclnn.sanitizer.findings import Finding
@@ -177,7 +177,7 @@ class ObjectRules(Rules):
         elif self._early is None:
             # Plain Python needs no set-up: only a program that does set up does so too late.
             self._early = call.without_arguments()
-            if expects_set_up():
+            if requires_context():
                 self._report_early()
 
     def _report_early(self) -> None:
