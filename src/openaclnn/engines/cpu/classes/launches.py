@@ -1,8 +1,8 @@
-"""How a kernel with a class axis is launched: for one plan, for row-major operands of any size, for few elements of any strides.
+"""`ClassKernel`: a kernel with a class axis, and its runners for one plan, for dynamic shapes (row-major operands), and for dynamic strides (few elements).
 
-A kernel says once how its work is cut (`ClassKernel.cut`), as a function of its parameters. With those of a plan, which are ints, it gives the plan's
-launches. With those of a call that is being written it becomes part of a builtin: that copies a parameter block, which was made once for
-its specialization, writes the slots that sizes, strides and numbers decide, and launches. Python takes 10 us for that.
+A kernel has one function that divides its work into pieces (`ClassKernel.cut`), by its parameters. For one plan these are ints. For a builtin they are values of the
+machine code being written: at each call it copies a parameter block, which was made once for the specialization, writes the slots that depend on sizes, strides and
+numbers, and launches. Python takes 10 us for the same.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ from openaclnn.engines.machine.code import Array, Code
 from openaclnn.engines.machine.numbers import Number, ceil_div, flag, inverse, least, most, where
 from openaclnn.engines.machine.values import Value
 
-LaidRunner = Callable[[Sequence[int], int, Sequence[int], Sequence[int], Sequence[float]], int]
-"""A `SizedRunner` of addresses, a stream, the sizes of the positions' axes and the classes, every operand's strides along them, in
+StridedRun = Callable[[Sequence[int], int, Sequence[int], Sequence[int], Sequence[float]], int]
+"""A function of addresses, a stream, the sizes of the positions' axes and then the classes, the strides along them of one operand after the other, in
 elements, and numbers."""
 
-ALONE = 1 << 15  # elements that one thread does faster than two
+ALONE = 1 << 15  # elements up to which one thread is faster than two
 IMAGES = -1
-"""Axes of images: classes on one, by most kernels on the second, pixels on those behind it. The shape is then (images, classes, pixels)."""
+"""A value of `ClassKernel.axes`: operands have the shape (images, classes, pixels), where images and pixels may be any number of axes."""
 
 
 class Kernels(NamedTuple):
-    """The addresses of what a problem launches; 0 where there is none."""
+    """The addresses of the functions that are launched; 0 where there is none."""
 
     write: int
     sums: int = 0  # leaves sums in scratch memory
@@ -63,18 +63,18 @@ class Kernels(NamedTuple):
 
 
 class Launches(NamedTuple):
-    """What a problem launches; a Python 0 says that no problem of the kernel has such a launch."""
+    """What a call launches, in how many pieces. A Python 0 says that no call of the kernel has such a launch."""
 
     variant: Number  # which of the kernels
     pieces: Number
-    grain: Number  # pieces that one thread does faster than two
-    sum_blocks: Number = 0  # of sums that are made first; 0: none are
-    spans: Number = 0  # of the output, cleared first; 0: it is not
-    left: Number = 0  # bytes of scratch memory for a last kernel; 0: there is none
+    grain: Number  # pieces up to which one thread is faster than two
+    sum_blocks: Number = 0  # blocks of sums that are added up first; 0: none are
+    spans: Number = 0  # spans of the output that are cleared first; 0: it is not
+    left: Number = 0  # bytes that pieces leave for a last kernel; 0: there is none
 
 
 class Words(Protocol):
-    """Where parameters lie: in an array, or in the frame of a builtin."""
+    """The memory of parameters: an array, or the frame of a builtin."""
 
     def read(self, index: int) -> Number: ...
 
@@ -111,7 +111,7 @@ def example(
     kernel: str, dtype: DType, classes: int, inputs: Sequence[tuple[str, DType, str]],
     outputs: Sequence[tuple[str, DType, str]], positions: int = 2, reduction: str = "",
 ) -> Plan:  # fmt: skip
-    """A plan for compiling ahead, of operands by their parameters, dtypes and roles; of "planes", positions lie side by side, not classes."""
+    """A plan for compiling ahead, from operands' parameters, dtypes and roles. The role "planes" is that of a full operand whose positions are contiguous, not its classes."""
     steps = {"full": (classes, 1), "planes": (1, positions), "positions": (1, 0), "classes": (0, 1), "single": (0, 0)}  # fmt: skip
 
     def operand(parameter: str, kind: DType, role: str) -> Operand:
@@ -133,7 +133,7 @@ def example(
 def cut_tiles(
     problem: Problem, tile: Number, chunk: Number, chunks: Number = 1
 ) -> tuple[Number, Number]:
-    """Tiles of positions times chunks of classes: how many there are, and how many one thread does faster than two."""
+    """The number of pieces, each a tile of positions by a chunk of classes, and the number up to which one thread is faster than two."""
     positions = problem["positions"]
     problem["tile"] = tile
     grain = most(ALONE // (least(tile, positions) * chunk), 1)
@@ -141,39 +141,39 @@ def cut_tiles(
 
 
 class ClassKernel:
-    """A kernel with a class axis. `operands` maps the names that its code uses to the parameters of plans; `name` tells its builtins from others'.
+    """A kernel with a class axis. `operands` maps the names that its code uses to the parameters of plans; `name` is the key of its builtins' code.
 
-    Whoever derives from it says how parameters follow from a plan, how the work is cut, and what compiles its code.
+    A subclass computes parameters from a plan (`numbers`), divides the work (`cut`), and compiles the code (`kernels`).
     """
 
     axes = 2  # of the operands with classes: 2, or IMAGES
-    any_axis = False  # whether classes may lie on another axis than the second
-    strided = False  # whether it has a builtin for any strides, too
+    any_axis = False  # whether the class axis may be another than the second
+    strided = False  # whether it serves dynamic strides, too
     free: Sequence[tuple[str, str, float]] = (("ignore_index", "i64", 1),)
-    """Each of the plan's free numbers: its slot, its kind, and what it is multiplied by there."""
+    """Each of the plan's free numbers: its slot, its type there, and a factor that it is multiplied by."""
 
     def __init__(self, name: str, slots: Mapping[str, int], operands: Mapping[str, str]) -> None:
         self.name, self.slots, self.operands = name, slots, operands
         self.places = places(slots, operands)
 
     def numbers(self, plan: Plan) -> Mapping[str, int]:
-        """The slots of a plan that neither sizes nor strides decide."""
+        """The parameters of a plan that depend neither on sizes nor on strides."""
         raise NotImplementedError
 
     def cut(self, problem: Problem) -> Launches:
-        """The launches that follow from the parameters; it writes those that say how the work is cut."""
+        """The launches for these parameters; it also writes the parameters that tell the kernel how the work is divided."""
         raise NotImplementedError
 
     def kernels(self, plan: Plan, variant: int) -> Kernels:
-        """What `cut` chose, compiled."""
+        """The compiled functions of a variant that `cut` has chosen."""
         raise NotImplementedError
 
     def called(self, plan: Plan, variant: int) -> Mapping[str, int]:
-        """The slots of functions that such a kernel calls, compiled."""
+        """The addresses of compiled functions that the variant calls, as parameters."""
         return {}
 
     def variants(self) -> Iterator[Plan]:
-        """Plans that between them need all its code, for compiling ahead."""
+        """Plans that together need all of its code, for compiling ahead."""
         raise NotImplementedError
 
     def declines(self, plan: Plan) -> str | None:
@@ -181,7 +181,7 @@ class ClassKernel:
         return objection(plan, AXES if self.axes == IMAGES else 1)
 
     def runner(self, plan: Plan) -> Runner:
-        """What runs a plan."""
+        """The runner of a plan."""
         words = self._block(plan)
         problem = Problem(_Ints(words), self.slots, plan=plan)
         launches = self.cut(problem)
@@ -189,7 +189,7 @@ class ClassKernel:
         return _PlanBlock(words, launches, self.kernels(plan, launches.variant)).runner()
 
     def dynamic_shapes(self, plan: Plan) -> SizedRunner | None:
-        """What runs row-major operands of any size."""
+        """The runner of dynamic shapes, for row-major operands; None where they are not served."""
         if plan.class_axis != 1 and not (self.any_axis and plan.class_axis >= 0):
             return None
         template = self._block(plan)
@@ -202,53 +202,52 @@ class ClassKernel:
                 template[first + CLASS_STEP] = item
         return _builtin_of(self, plan, template)
 
-    def dynamic_strides(self, plan: Plan) -> LaidRunner | None:
-        """What runs few elements of any sizes and strides."""
+    def dynamic_strides(self, plan: Plan) -> StridedRun | None:
+        """The runner of dynamic strides; None where they are not served."""
         if not self.strided:
             return None
         template, operands = self._block(plan), []
         for operand, first in zip(plan.operands, self.first_slots(plan), strict=True):
-            template[first + OFFSET] = 0  # an output that was walked backwards had one
+            template[first + OFFSET] = 0  # the plan has one for an output with a negative stride
             operands += [first, operand.dtype.itemsize]
         return _builtin_of(self, plan, template, operands)
 
     def free_numbers(self, plan: Plan) -> Sequence[tuple[str, str, float]]:
-        """The same for one plan."""
+        """`free` for one plan."""
         return self.free
 
     def is_dense(self, plan: Plan) -> bool:
-        """Whether positions lie side by side in all operands that have them."""
-        walked = [operand for operand in plan.operands if operand.role in ("full", "positions")]
-        return all(operand.strides[-1] == 1 for operand in walked)
+        """Whether positions are contiguous in all operands that have them."""
+        operands = [operand for operand in plan.operands if operand.role in ("full", "positions")]
+        return all(operand.strides[-1] == 1 for operand in operands)
 
     def _block(self, plan: Plan) -> array[int]:
-        """The parameters of a plan; those that say how the work is cut are 0."""
+        """The parameters of a plan, but for those that `cut` writes, which are 0."""
         known = {"dense": int(self.is_dense(plan)), "item": plan.compute.itemsize}
         return pack(self.slots, plan, self.first_slots(plan), {**known, **self.numbers(plan)})
 
     def first_slots(self, plan: Plan) -> Sequence[int]:
-        """The first of the slots of each of a plan's operands."""
+        """The index of the first slot of each of the plan's operands."""
         return [self.places[operand.parameter] for operand in plan.operands]
 
     def place_row_major(self, problem: Problem) -> None:
-        """Where row-major operands lie. Each begins with an element's bytes as the step from class to class where it has both, as the
-        step from position to position where it has no classes, and with 0 where it is one number.
+        """Write the sizes, and the steps in bytes of row-major operands. The template has an element's bytes as the step between classes of an operand with classes
+        and positions, and as the step between positions of one without classes; of a single element both are 0.
 
-        The pixels of images of one class, and images of one pixel, are the pixels of one image, as a plan has it: sums are made in the
-        order of its pieces.
+        Images of one class, and images of one pixel, merge to one image, as in a plan: sums are added in the order of its pieces.
         """
         images, classes, pixels = problem.shape
-        positions, dots, alone = images * pixels, pixels == 1, classes == 1
-        flat = dots | alone
+        positions, one_pixel, one_class = images * pixels, pixels == 1, classes == 1
+        flat = one_pixel | one_class
         problem.put(
-            classes=classes, positions=positions, dense=flag(inverse(dots) | alone),
+            classes=classes, positions=positions, dense=flag(inverse(one_pixel) | one_class),
             size1=where(flat, 1, images), size2=where(flat, positions, pixels),
         )  # fmt: skip
         for name in self.operands:
             if name in self.full:
                 item = problem[f"{name}.class_step"]
                 problem[f"{name}.step1"] = pixels * classes * item
-                problem[f"{name}.step2"] = where(dots, classes * item, item)
+                problem[f"{name}.step2"] = where(one_pixel, classes * item, item)
                 problem[f"{name}.class_step"] = pixels * item
             else:
                 problem[f"{name}.step1"] = problem[f"{name}.step2"] * pixels
@@ -257,38 +256,38 @@ class ClassKernel:
     """Operands that have classes and positions."""
 
 
-# The control block of a builtin, behind what calls it: the pool's, its template, the variant that a call lacked, then the kernels, 0 until they are compiled. That of one plan has its
-# parameters in the template's place, and behind its only variant how many there are of each launch.
-CONTROL, TEMPLATE, CLASS_AXIS, LACKED, SUMS, CLEAR, FINISH, VARIANTS = range(
+# The control block of a builtin, after the header that its callers need: the pool's block, the parameter template, the class axis, the variant that a call needed but was not
+# compiled, then the kernels, 0 until they are compiled. The block of one plan has its parameters in the template's place, and after its only variant the pieces of each launch.
+CONTROL, TEMPLATE, CLASS_AXIS, MISSING_VARIANT, SUMS, CLEAR, FINISH, VARIANTS = range(
     CALL_HEADER, CALL_HEADER + 8
 )
 COUNTS = VARIANTS + 1
 MAX_VARIANTS = 4
-ROOM = 256  # bytes of scratch memory in the frame, which no call has to allocate
-OPERANDS = VARIANTS + MAX_VARIANTS  # of any strides: the first of each one's slots, and its itemsize  # fmt: skip
+ROOM = 256  # bytes of scratch memory in the frame; more is allocated
+OPERANDS = VARIANTS + MAX_VARIANTS  # for dynamic strides: each operand's first slot and itemsize
 
 
 def _builtin_of(
     kernel: ClassKernel, plan: Plan, template: array[int], operands: Sequence[int] = ()
 ) -> Callable[..., int]:
-    """`run(addresses, stream, shape, numbers)`, or for any strides, if operands are said, with these before the numbers."""
+    """The builtin `run(addresses, stream, shape, numbers)`; with `operands` that of dynamic strides, `run(addresses, stream, sizes, strides, numbers)`."""
 
     def fallback(
         addresses: Sequence[int], stream: int, shape: Sequence[int], *more: Sequence[Any]
     ) -> int:
-        """What runs until the builtin has all that it needs, and what has more axes than it knows."""
+        """Serves calls until the builtin has its kernels and workers, and those with more axes than it takes."""
         *strides, numbers = (*more, ())[: 1 + bool(operands)]
         if len(numbers) == len(code.free):  # of whichever types: the builtin takes ints and floats
             numbers = [int(number) if kind == "i64" else float(number) for number, (_, kind, _) in zip(numbers, code.free, strict=True)]  # fmt: skip
-        told = *map(tuple, strides), tuple(numbers)
+        rest = *map(tuple, strides), tuple(numbers)
         if operands and len(shape) > AXES + 1:
-            return _over_outer_axes(run, addresses, stream, shape, operands[1::2], *told)
+            return _over_outer_axes(run, addresses, stream, shape, operands[1::2], *rest)
         pool.ensure_started()
-        # Another thread's, if that came in between: then this call lacks its own again.
-        variant = block.lacked
+        # If another thread has come in between, this is its variant, and this call falls back once more.
+        variant = block.missing_variant
         Problem(_Ints(template), kernel.slots).put(**kernel.called(plan, variant))
         block.enter(variant, kernel.kernels(plan, variant))
-        return run(tuple(addresses), stream, tuple(shape), *told)
+        return run(tuple(addresses), stream, tuple(shape), *rest)
 
     code = _BuiltinCode(kernel, bool(operands), kernel.free_numbers(plan))
     block = _Block(code, template, plan.class_axis, operands)
@@ -296,8 +295,8 @@ def _builtin_of(
     return run
 
 
-def bound(run: LaidRunner, plan: Plan, numbers: Sequence[float] = ()) -> Runner:
-    """What runs a plan by what runs any sizes and strides."""
+def bound(run: StridedRun, plan: Plan, numbers: Sequence[float] = ()) -> Runner:
+    """A plan's runner that calls a runner of dynamic strides."""
     sizes = (*plan.shape, plan.classes)
     steps = tuple([step for one in plan.operands for step in (*one.strides, one.class_stride)])
     shifts = [operand.offset * operand.dtype.itemsize for operand in plan.operands]
@@ -311,10 +310,10 @@ def bound(run: LaidRunner, plan: Plan, numbers: Sequence[float] = ()) -> Runner:
 
 
 def _over_outer_axes(
-    run: LaidRunner, addresses: Sequence[int], stream: int, shape: Sequence[int], items: Sequence[int],
+    run: StridedRun, addresses: Sequence[int], stream: int, shape: Sequence[int], items: Sequence[int],
     steps: Sequence[int], numbers: Sequence[Any],
 ) -> int:  # fmt: skip
-    """A runner of operands with so few axes, for each index of those before them."""
+    """Call a runner of dynamic strides for each index along the outer axes that it does not take."""
     axes, outer = len(shape), len(shape) - 1 - AXES
     each = [steps[start : start + axes] for start in range(0, len(steps), axes)]
     inner = tuple(step for one in each for step in one[outer:])
@@ -329,26 +328,26 @@ def _over_outer_axes(
 
 
 class _Block(CallBlock):
-    """The control block of a builtin."""
+    """The control block of a builtin for dynamic shapes or strides."""
 
     def __init__(
         self, code: _BuiltinCode, template: array[int], class_axis: int, operands: Sequence[int]
     ) -> None:
         takes = SHAPE | (STRIDES if code.strided else 0) | FREE_NUMBERS
-        whole = sum(1 << place for place, (_, kind, _) in enumerate(code.free) if kind == "i64")
-        super().__init__(OPERANDS + len(operands), takes, whole)
+        integers = sum(1 << place for place, (_, kind, _) in enumerate(code.free) if kind == "i64")
+        super().__init__(OPERANDS + len(operands), takes, integers)
         first = pool.control_address(), template.buffer_info()[0], class_axis
         self._block[CONTROL : CONTROL + len(first)] = array("q", first)
         self._block[OPERANDS:] = array("q", operands)
         self._held.append(template)
 
     @property
-    def lacked(self) -> int:
-        """The variant that the last call had no kernel for."""
-        return self._block[LACKED]
+    def missing_variant(self) -> int:
+        """The variant whose kernel the last call needed, and did not find."""
+        return self._block[MISSING_VARIANT]
 
     def enter(self, variant: int, kernels: Kernels) -> None:
-        """From now on, launch these for the calls that choose them."""
+        """From now on, launch these functions for calls that need the variant."""
         write, *others = kernels
         self._block[SUMS : SUMS + len(others)] = array("q", others)
         publish(self.address + 8 * (VARIANTS + variant), write)
@@ -367,7 +366,7 @@ class _PlanBlock(CallBlock):
 
     def runner(self) -> Runner:
         def fallback(addresses: Sequence[int], stream: int = 0) -> int:
-            """What runs until there are workers."""
+            """Serves calls until there are workers."""
             pool.ensure_started()
             return run(tuple(addresses), stream)
 
@@ -376,7 +375,7 @@ class _PlanBlock(CallBlock):
 
 
 def emit_plan(code: Code, arguments: Sequence[Value]) -> None:
-    """The launches of a plan, of a call's addresses."""
+    """Write the function that makes the launches of a plan, for a call's addresses."""
     call = CallWords(code, arguments)
     state, many = call.block, len(Launches._fields) - 1
     launches = Launches(0, *(state.read(COUNTS + place) for place in range(many)))
@@ -387,7 +386,7 @@ def emit_plan(code: Code, arguments: Sequence[Value]) -> None:
 def _launch(
     code: Code, call: CallWords, parameters: Value, write: Value, launches: Launches
 ) -> None:
-    """Make all launches, in order, and leave with the status word, if the workers run."""
+    """Write all launches, in order; the function leaves with the status if the workers run."""
     state = call.block
     _, pieces, grain, sum_blocks, spans, left = launches
     launch = Launch(code, code.slots(state.read(CONTROL)), call.locked != 0)
@@ -408,7 +407,7 @@ def _launch(
                     code.leave(code.integer(NOT_READY))
                 python(code, "PyErr_NoMemory", "i64")
                 code.leave(code.integer(RAISED))
-        # Without memory each piece sums for itself.
+        # Without memory each piece adds up the sums itself.
         with code.when((sum_blocks > 0) & (launch.arguments.read(1) != 0)):
             launch.execute(state.read(SUMS), sum_blocks, code.integer(totals.GRAIN))
         with code.when(spans > 0):
@@ -422,7 +421,7 @@ def _launch(
 
 
 class _BuiltinCode:
-    """Writes what the builtin of a kernel runs."""
+    """Writes the function of words of a kernel's builtin."""
 
     def __init__(
         self, kernel: ClassKernel, strided: bool, free: Sequence[tuple[str, str, float]]
@@ -445,7 +444,7 @@ class _BuiltinCode:
         code.leave(code.integer(NOT_READY))
 
     def _run(self, code: Code, call: CallWords) -> None:
-        """Run the launches and leave with the status word, if all that they take is there."""
+        """Write the parameters and the launches; the function leaves with the status if the kernels are compiled and the workers run."""
         kernel, state = self.kernel, call.block
         count = len(kernel.slots)
         block = code.frame("i64", count)
@@ -464,15 +463,15 @@ class _BuiltinCode:
                     word = (number if factor == 1 else number * factor).bits_as("i64")
                 problem[slot] = word
         launches = Launches(*map(code.as_integer, kernel.cut(problem)))
-        # What the kernel takes besides was written before it.
+        # The other functions of the variant were written before this one.
         write = code.read_shared(state, launches.variant + VARIANTS)
         with code.when(write == 0, likely=False):
-            state.write(LACKED, launches.variant)
+            state.write(MISSING_VARIANT, launches.variant)
         with code.when(write != 0):
             _launch(code, call, block.address(), write, launches)
 
     def _shape(self, code: Code, call: CallWords) -> tuple[Number, ...]:
-        """Images, classes, pixels; of rows, one pixel."""
+        """The call's shape as images, classes, pixels; rows have one pixel."""
         if self.kernel.axes != IMAGES:
             return *(call.shape.read(axis) for axis in range(2)), 1
         classes = call.block.read(CLASS_AXIS)
@@ -487,7 +486,7 @@ class _BuiltinCode:
 
 
 def _place_strided(code: Code, problem: Problem, call: CallWords, block: Array) -> None:
-    """The parameters of operands of any strides: sizes, and steps in bytes, missing axes first."""
+    """Write the parameters of strided operands: sizes, and steps in bytes; axes that the call lacks come first."""
     axes, positions = call.axes - 1, code.variable(1)
     sizes, missing = block.at(problem.slots["size0"]), code.integer(AXES) - axes
     with code.loop(0, code.integer(AXES)) as axis:

@@ -16,7 +16,7 @@ from openaclnn.core.dtypes import FLOAT, FLOATS, INT32, INT64, UINT8, DType
 from openaclnn.core.plan import Plan
 from openaclnn.engines.cpu.arithmetic import numerics
 from openaclnn.engines.cpu.classes import totals
-from openaclnn.engines.cpu.classes.launches import Kernels, LaidRunner, Launches, Problem, example
+from openaclnn.engines.cpu.classes.launches import Kernels, Launches, Problem, StridedRun, example
 from openaclnn.engines.cpu.classes.parameters import AXES, Parameters, objection, target_kind
 from openaclnn.engines.cpu.classes.row_formulas import Names, RowKernel, example_classes
 from openaclnn.engines.cpu.registry import KERNELS, Runner, SizedRunner
@@ -166,7 +166,7 @@ class RowLoss:
     def dynamic_shapes(self, plan: Plan) -> SizedRunner | None:
         return self._kernel(plan).dynamic_shapes(self.computed(plan))
 
-    def dynamic_strides(self, plan: Plan) -> LaidRunner | None:
+    def dynamic_strides(self, plan: Plan) -> StridedRun | None:
         return self._kernel(plan).dynamic_strides(self.computed(plan))
 
     def computed(self, plan: Plan) -> Plan:

@@ -1,9 +1,12 @@
-"""Kernels of row formulas: four ways to walk the lines of `row_passes.py`, and what launches them.
+"""Kernels of row formulas on a CPU: four kinds of the lines that `row_passes.py` computes (`LINES`), and `RowKernel`, which chooses one and launches it.
 
-Where classes lie side by side, or nearer to each other than positions do, a line is a row and its classes lie in the lanes; of short rows a line is some
-together, each a stream. Elsewhere, and where rows are shorter than a few vectors, a line is some vectors of positions. Those that lie side by side are loaded where they lie, and
-results written there; of short lines some are asked for together, so that each plane is read in longer runs. Others are copied into the frame, class after class, as FLOAT, and from there. A line's classes are taken in blocks that the caches or the frame have room for; of what has one block
-alone, heavy values are kept between passes. Formulas that sum once and compute little, as softmax's gradients, walk long runs of each plane instead.
+- `RowLines`: where classes are contiguous, or nearer to each other than positions, a line is a row with its classes in the lanes.
+- `RowGroups`: of short rows a line is TOGETHER rows; the classes of each are one of the streams (vectors) of a value.
+- `PositionLines`: elsewhere, and for the shortest rows, a line is TOGETHER vectors of positions, class after class. Contiguous positions are loaded and stored in place, and prefetched
+  in longer runs of each plane; others are copied to the frame as FLOAT, and back.
+- `RunLines`: formulas that sum once and compute little, as softmax's gradients, take long runs of each plane.
+
+A line's classes are divided into blocks that fit into a cache or the frame. If there is one block, heavy values are kept between passes.
 """
 
 from __future__ import annotations
@@ -65,49 +68,49 @@ from openaclnn.engines.machine.numbers import (
 )
 from openaclnn.engines.machine.values import Shape, Value, Variable
 
-ROOM = 1 << 14  # FLOATs in the frame for what is copied or kept
-AT_ONCE = 1 << 12  # elements of the rows that are one piece of work, if they are short
-PIECE = 1 << 14  # elements of the positions that are one piece of work
-PARTS = 32  # of the positions, at the least
-TOGETHER = 4  # vectors of positions that are a line: one would wait for itself where its numbers are computed
+ROOM = 1 << 14  # FLOATs in the frame for copied operands and saved values
+AT_ONCE = 1 << 12  # elements of a piece of work, if rows are short
+PIECE = 1 << 14  # elements of a piece of work in lines of positions
+PARTS = 32  # pieces of work in lines of positions, at least
+TOGETHER = 4  # vectors or rows of a line: with one, computing numbers of a row would wait for its own latency
 CHUNK = 1 << 11  # classes of a row that stay in the first-level cache
-AHEAD = 8  # classes
-ROWS_AHEAD = 16  # of those of which one value is read
-# Of these, rows that are a piece of work at the least, of how many pieces, and how many rows one thread does sooner than two: each value waits for memory.
+AHEAD = 8  # classes to prefetch
+ROWS_AHEAD = 16  # rows to prefetch, if only one value of each is read
+# For such rows: rows of a piece of work at least, how many pieces more rows are divided into, and rows up to which one thread is faster than two, as each value waits for memory.
 FEW_ROWS, MANY_PARTS, ROWS_ALONE = 1 << 8, 128, 1 << 11
-# Bytes of a plane that are walked before the next one's, of how many runs positions are at the least, and how few classes may have them: softmax's gradients of 19 to 1,000 classes take
+# Bytes of a run of a plane, runs that positions are divided into at least, and classes from which on there are runs: softmax's gradients of 19 to 1,000 classes take
 # 0.5 to 0.9 of the time of vectors of positions, those of 3 classes 0.8 to 0.9. Runs of 1.7 KB, which stay in the second-level cache, take 1.3 to 1.5 times as long with 150 classes.
 RUN, RUN_PARTS, RUN_CLASSES = 1 << 12, 16, 3
-SUMMED = 2  # planes of a run that are summed together: 2 to 8% less time than one
-SUBS = 16  # of those that are copied together, at the most
+SUMMED = 2  # planes of a run that are added up together: 2 to 8% less time than one
+SUBS = 16  # vectors of positions that are copied together, at most
 
 
 def streams() -> int:
-    """Vectors of a row that are taken together. One alone, or four with AVX-512, would wait for itself."""
+    """Vectors of a row that are computed together: with one, or with four of AVX-512, computing would wait for its own latency."""
     return 8 if machine().registers >= 32 else 2
 
 
 class Names:
-    """A formula's operands by the names that its kernel's slots have."""
+    """The names of a formula's operands in its kernel's parameter slots."""
 
     def __init__(
         self, inputs: Mapping[str, str], written: Sequence[str], outputs: Sequence[str] = (), singles: Sequence[str] = ()
     ) -> None:  # fmt: skip
-        self.inputs = dict(inputs)  # with their kinds
-        self.written = list(written)  # the first results; others are added up over the positions
+        self.inputs = dict(inputs)  # name: kind
+        self.written = list(written)  # of the first results; others are added up over the positions
         self.outputs = list(outputs or written)
-        self.singles = frozenset(singles)  # inputs of positions that have one number for all
+        self.singles = frozenset(singles)  # inputs of positions that are one number for all
         self.all = [*self.inputs, *self.outputs]
 
 
 class Kinds:
-    """The dtypes of a plan's operands as code calls them, and which results have classes."""
+    """The dtypes of a plan's operands by their short names in machine code, and the one that is computed in."""
 
     def __init__(self, plan: Plan, names: Names) -> None:
         dtypes = {name: operand.dtype for name, operand in zip(names.all, plan.operands, strict=True)}  # fmt: skip
         self.of = {name: KINDS.get(dtype, dtype.short) for name, dtype in dtypes.items()}
         self.compute = plan.compute.short
-        # Numbers a row have plain NaN.
+        # Whether elements may have any NaN; numbers of a row have only the usual one.
         self.any_nan = any(
             self.of[name] in ("f32", "f64") for name, kind in names.inputs.items() if kind in ("Row", "PerClass")
         )  # fmt: skip
@@ -118,7 +121,7 @@ class Kinds:
 
 
 class Lines:
-    """What all ways share: parameters, targets, numbers a row, sums over the positions of a piece."""
+    """Base of the four kinds of lines: parameters, targets, numbers of a row, and sums over the positions of a piece of work."""
 
     one_row = True
     one_block = chooses = False
@@ -151,7 +154,7 @@ class Lines:
         body(self.start, self.classes)
 
     def walk(self, passes: Passes, first: Value, last: Value) -> None:
-        """All lines of some pieces of work."""
+        """Write the loop over all lines of some pieces of work."""
         raise NotImplementedError
 
     def filled(self, kind: str, number: float) -> Value:
@@ -185,7 +188,7 @@ class Lines:
         raise NotImplementedError("of one row alone")
 
     def adds_up(self, result: int, values: Value) -> bool:
-        """Add a line's numbers to the sum of a piece, if the result has one."""
+        """Add a line's numbers to the sum of the piece of work, if the result is added up; whether it is."""
         place = result - len(self.names.written)
         if place >= 0:
             self.sums[place].set(self.sums[place].get() + self.counted_once(values))
@@ -196,7 +199,7 @@ class Lines:
 
     @contextmanager
     def piece(self, number: Value) -> Iterator[None]:
-        """A piece of work, whose sums are a record in scratch memory."""
+        """The code of a piece of work, after which its sums are written as a record to scratch memory."""
         for total in self.sums:
             total.set(self.none)
         yield
@@ -209,7 +212,7 @@ class Lines:
             record.write(slot, numerics.across(lanes, operator.add))
 
     def each_block(self, many: Value, body: Callable[[Value, Value, Value], None]) -> None:
-        """`body(number, start, count)`: the last block takes what is left."""
+        """`body(number, start, count)` for each block of classes; the last one has the rest."""
         code = self.code
         with code.loop(0, many) as number:
             start = number * self.block
@@ -220,7 +223,7 @@ class Lines:
         return Targets(self.code, self.parameters, self.kinds.of[name])
 
     def number(self, node: Node) -> Value:
-        """A number of the formula, or what a target says of itself."""
+        """A number of the call, or what is asked of a target: its index, and whether it counts or is a class."""
         if node.what == "number":
             known = self.shared.get(node.name)
             return self.parameters.double(node.name) if known is None else known
@@ -230,24 +233,24 @@ class Lines:
         return target.counted if node.what == "is_counted" else target.inside
 
     def single(self, name: str, place: Value) -> Value:
-        """An element, FLOAT64."""
+        """One element of an operand, as FLOAT64."""
         value = self.code.load(place, self.kinds.of[name]).to("f32").splat(1)
         return self.plain(self.rounded(value, name), name).lane(0).to("f64")
 
     def plain(self, values: Value, name: str) -> Value:
-        """With NaN whose low half is empty: rounding to bfloat16 needs that."""
+        """The values with any NaN replaced by the usual one, whose low half is 0: rounding to bfloat16 needs that."""
         risky = "bf16" in self.kinds.of.values() and self.kinds.of[name] in ("f32", "f64")
         return values.is_nan().choose(math.nan, values) if risky else values
 
     def rounded(self, values: Value, name: str = "") -> Value:
-        """Numbers rounded to what is computed in; not those of an operand that has that dtype."""
+        """The values rounded to the dtype that is computed in, unless they are those of an operand of that dtype."""
         compute, kind = self.kinds.compute, self.kinds.of.get(name)
         return (
             values if compute in ("f32", kind) else numerics.rounded(values, compute, self.opaque)
         )
 
     def report(self, stray: Value) -> None:
-        """A target that is no class of a row's is a mistake, unless rows have some of all classes."""
+        """Report a target that is no class, unless rows have only some of all classes."""
         if "first_class" not in self.parameters.slots:
             with self.code.when(numerics.any_lane(stray), likely=False):
                 self.parameters.report_stray()
@@ -257,12 +260,12 @@ class Lines:
 
 
 def _whole(number: Value) -> Value:
-    """A FLOAT64 that is a whole number of 32 bits: beside 1.5 * 2^52 these are its last ones."""
+    """A FLOAT64 that is an integer of 32 bits as i32: added to 1.5 * 2^52, its low bits are that integer."""
     return (number + 1.5 * 2.0**52).bits_as("i64").to("i32")
 
 
 class RowLines(Lines):
-    """Lines are rows, with classes in the lanes: one, whose elements some vectors have, or some together, each a stream. What rows have of their own is in lists."""
+    """A line is a row, or in `RowGroups` several, with classes in the lanes. Values that each row has are in lists, one item a row."""
 
     rows = 1  # of a line
 
@@ -279,14 +282,14 @@ class RowLines(Lines):
             self.lane_numbers = code.lanes_of(
                 [code.integer(lane).to("i32") for lane in range(lanes)]
             )
-        # In the frame: what is kept, then operands with classes where these lie apart.
+        # Slots in the frame: saved values, then operands with classes, if these are not contiguous.
         order = [*self.full, *self.per_class, *self.written.values()]
         self.slot: dict[Any, int] = {
             each: k for k, each in enumerate((*self.schedule.saved, *order))
         }
 
     def begin(self, places: Mapping[str, Variable], many: Value, asks: bool) -> None:
-        """The rows from these places on, the first of so many. Past the last one that is taken again: all are read before they are written."""
+        """Begin a line with the rows from these places on, of which `many` are left. Past the end the last row is taken again, since all are read before any is written."""
         code, self.many, self.is_last = self.code, many, many <= self.rows
         self.read: set[str] = set()  # by a pass before
         self.at = {name: [place] * self.rows for name, place in self.resting.items()}
@@ -302,18 +305,18 @@ class RowLines(Lines):
                 self.report(target.stray)
 
     def of_rows(self, numbers: list[Value]) -> Value:
-        """A number of each row."""
+        """One value with a number of each row."""
         return numbers[0]
 
     def of_row(self, values: Value, row: int) -> Value:
-        """One row's of these."""
+        """The number of one row in such a value."""
         return values
 
     def elements_of_rows(self, values: Value) -> list[Value]:
         return [values]
 
     def _ask_for_targets(self) -> None:
-        """Where no class is walked, each target's value waits for memory of its own: it is asked for some rows before."""
+        """Prefetch the element at the target of a row that comes later: without a loop over classes, each would wait for memory."""
         for node in self.schedule.rows:
             if node.what == "at" and node.of[0].kind == "Row":
                 place, target = (self.at[one.name][0] + self.parameters[f"{one.name}.step2"] * ROWS_AHEAD for one in node.of)  # fmt: skip
@@ -335,7 +338,7 @@ class RowLines(Lines):
         return self.of_rows([self.single(name, place) for place in places])
 
     def _buffer(self, slot: int) -> Value:
-        """Where a slot begins: each has room for a block that takes what is left of another."""
+        """The address of a slot, which has room for two blocks, as the last block may have almost twice as many classes."""
         return self.room + (self.block * (8 * slot))
 
     def blocks(self, phases: list[Phase], body: Callable[[Value, Value], None]) -> None:
@@ -361,13 +364,13 @@ class RowLines(Lines):
                     place, buffer = self.at[name][0] + start * step, self._buffer(self.slot[name])
                     code.copy(buffer, code.integer(SIZE[kind]), place, step, count, kind)
 
-        # Where no sum follows a largest, and nothing is kept, a row in memory is one block.
+        # A contiguous row is one block, unless sums are relative to a block's largest, or values are saved.
         many = self.parameters["blocks"]
         cut = any(phase.online or phase.saves for phase in phases)
         self.each_block(many if cut else self.staged.choose(many, 1), one)
 
     def each(self, count: Value, phase: Phase, body: Callable[..., None], leaves: Callable[..., Any]) -> None:  # fmt: skip
-        """Whole vectors; the last one ends with the block, and begins among those of the one before. It is read before others are written."""
+        """Loop over whole vectors. The last one ends with the block, overlaps the one before, and is loaded before others are stored."""
         code, one = self.code, Shape(self.rows, self.code.lanes)
         self.asks = phase.asks
         end = count - code.lanes
@@ -381,7 +384,7 @@ class RowLines(Lines):
             body(one, end, mask, last)
 
     def _of_one(self, shape: Shape) -> Shape:
-        """What a row has of it."""
+        """The part of a shape that one row has."""
         return Shape(shape.streams // self.rows, shape.lanes)
 
     def load(self, node: Node, index: Value, shape: Shape) -> Value:
@@ -393,9 +396,9 @@ class RowLines(Lines):
         return self.rounded(each[0].join(each), node.name)
 
     def _ask(self, name: str, index: Value, shape: Shape, written: bool = False) -> None:
-        """Memory would rest while rows are computed: the next block or row is asked for meanwhile."""
+        """Prefetch the next block or row while this one is computed."""
         item, row = SIZE[self.kinds.of[name]], self.parameters[f"{name}.step2"] * self.rows
-        # The last one's is written by another thread, whose cache line would be taken away.
+        # What follows the last row is written by another thread, whose cache line would be taken away.
         if written:
             row = self.is_last.choose(0, row)
         # Beside one distance for all rows, addresses need no registers of their own, of which there are too few (softmax's gradient of 150 classes: 1 to 5%).
@@ -405,7 +408,7 @@ class RowLines(Lines):
                 self.code.prefetch(array.address() + (ahead + line), written)
 
     def is_target(self, node: Node, index: Value, shape: Shape) -> Value:
-        # How far the target is from the first lane, or -1.
+        # The target's distance from the first lane, or -1.
         streams, lanes = self._of_one(shape)
         distance: Value = self.labels[node.name].label - (self.start + index)
         near = distance.below(streams * lanes).choose(distance, -1).to("i32")
@@ -469,7 +472,7 @@ class RowLines(Lines):
             self.code.store(number.to("f64") if kind == "f64" else number, place, kind)
 
     def walk(self, passes: Passes, first: Value, last: Value) -> None:
-        """Pieces of work are some rows each."""
+        """A piece of work is some rows."""
         code, parameters = self.code, self.parameters
         tile, positions = parameters["tile"], parameters["positions"]
         places = {name: code.variable(0) for name in self.walked}
@@ -500,8 +503,8 @@ class RowLines(Lines):
 
 
 class RowGroups(RowLines):
-    """Lines are some short rows, one of which would wait for itself: elements of each are a stream, and its numbers a lane. Classes lie side by side, and a block has
-    all of them."""
+    """A line is TOGETHER short rows, so that computing does not wait for the latency of one: each row's elements are a stream, its numbers a lane. Classes are contiguous, and
+    one block has all of them."""
 
     rows, one_row, one_block = TOGETHER, False, True
     folded = Lines.folded
@@ -538,7 +541,7 @@ class RowGroups(RowLines):
         return self.code.joined([super().filled(kind, number)] * TOGETHER)
 
     def reduced(self, vector: Value, join: Callable[[Value, Value], Value]) -> Value:
-        """The lanes of each stream, joined as those of a row are."""
+        """A number of each stream: its lanes are joined in the order of `RowLines`."""
         rows = vector.streams()
         while rows[0].lanes > TOGETHER:
             rows = [join(*row.split(row.lanes // 2).streams()) for row in rows]
@@ -559,7 +562,7 @@ class RowGroups(RowLines):
 
 
 class PositionLines(Lines):
-    """Lines are some vectors of positions, class after class. One vector would wait for itself where its numbers are computed."""
+    """A line is TOGETHER vectors of positions, class after class. A group is all that is copied together: up to SUBS vectors."""
 
     one_row = False
 
@@ -570,9 +573,9 @@ class PositionLines(Lines):
         self.one, self.shape = Shape(1, self.lanes), Shape(TOGETHER, self.lanes)
         self.slot, _ = self.schedule.slots()
         self.slot |= {name: place for place, name in enumerate(self.written.values())}
-        # Where each lane's position lies, unless all follow from the first.
+        # The address of each position, unless positions are contiguous.
         self.places = {name: code.frame("i64", SUBS * self.lanes) for name in self.walked}
-        # Of each lane: its number among the positions, its targets' classes, and elements that lie apart.
+        # For each lane: its number in the group, its targets' classes, and elements that are gathered.
         width = TOGETHER * self.lanes
         targets = [name for name, kind in self.names.inputs.items() if kind == "Target"]
         self.lane, *chosen = (code.frame("i64", width) for _ in range(1 + len(targets)))
@@ -580,13 +583,13 @@ class PositionLines(Lines):
         self.gathered = {
             kind: code.frame(kind, width) for kind in dict.fromkeys(self.kinds.of.values())
         }
-        # Whether no result takes the place of an operand, so that positions may be computed twice.
+        # Whether no result overwrites an operand, so that positions may be computed twice.
         self.apart = code.integer(0) == 0
         for name, one in itertools.product(self.full, self.written.values()):
             self.apart = self.apart & (parameters.address(name) != parameters.address(one))
 
     def stretch(self, first: Value, stop: Value) -> tuple[Value, Value]:
-        """The positions from one on that are taken together, and how many: those of one stretch, if that is long enough to fill a vector."""
+        """The first position of the next group, and how many it has: those up to the end of an image, if that fills a vector."""
         size = self.parameters["size2"]
         many = (stop - first).least(self.subs * self.lanes)
         before = first.unsigned_rem(size)
@@ -598,12 +601,12 @@ class PositionLines(Lines):
         return short.choose(first, start), short.choose(many, alone)
 
     def group(self, first: Value, many: Value, fresh: Value) -> None:
-        """Have the places of some neighbouring positions, and all that is copied of them at once; the first ones may have been taken before."""
+        """Begin a group of neighbouring positions: compute their addresses, and copy operands in one go. The first `fresh` positions have been computed before."""
         code, parameters = self.code, self.parameters
         self.many, self.fresh_from = many, fresh
         size = parameters["size2"]
         self.inside = (size >= self.lanes) | (first.unsigned_rem(size) + many <= size)
-        # The last vector of some ends with the last position.
+        # The last of several vectors ends with the last position.
         self.end = (many > self.lanes).choose(many - self.lanes, 0)
         self.origin, self.beside = {}, {}
         for name in self.walked:
@@ -618,7 +621,7 @@ class PositionLines(Lines):
                     self.places[name].write(lane, place)
             with code.when(self.beside[name]):
                 self.places[name].write(0, origin)
-        # Positions side by side are loaded where they lie, unless a result may have taken their place: the last vector begins among those of the one before.
+        # Contiguous positions are loaded in place, unless a result may overwrite them: the last vector overlaps the one before.
         beside = [self.beside[name] for name in (*self.full, *self.written.values())]
         self.direct = functools.reduce(operator.and_, beside, self.apart)
         for name in self.full:
@@ -629,14 +632,14 @@ class PositionLines(Lines):
                     self._copy(name, code.integer(0), self.classes)
 
     def finish(self) -> None:
-        """Copy the results of a group that were not written where they belong."""
+        """Copy the results of a group from the frame, if they were not stored in place."""
         for name in self.written.values():
             with self.code.when(~self.several & ~self.beside[name]):
                 self._copy(name, self.code.integer(0), self.classes)
 
     def begin(self, sub: Value) -> None:
         code = self.code
-        # Vectors past the end are the last one again.
+        # A vector past the end repeats the last one.
         self.starts = [(sub * TOGETHER + k) * self.lanes for k in range(TOGETHER)]
         self.subs_of_line = [(sub * TOGETHER + k).least(self._used() - 1) for k in range(TOGETHER)]
         self.first_lanes = [start.least(self.end) for start in self.starts]
@@ -646,7 +649,7 @@ class PositionLines(Lines):
             if kind == "Target":
                 target = self.targets(name).of_vector(self._vector(name))
                 self._lay(self.chosen[name], target.inside.choose(target.label, 0))
-                # Lanes past the end are those of the last position again.
+                # Lanes past the end repeat the last position.
                 self.report(target.stray)
                 self.labels[name] = target
 
@@ -655,13 +658,13 @@ class PositionLines(Lines):
             frame.store(vector, self.code.integer(k * self.lanes))
 
     def _place(self, name: str, lane: Value) -> Value:
-        """Where a lane's position lies."""
+        """The address of a lane's position."""
         index = self.lane.read(lane)
         along = self.origin[name] + index * SIZE[self.kinds.of[name]]
         return self.beside[name].choose(along, self.places[name].read(index))
 
     def _gathered(self, name: str, place: Callable[[Value], Value]) -> Value:
-        """The elements of an operand at a place for each lane, as they lie in memory."""
+        """An operand's elements from an address for each lane, not converted."""
         kind, code = self.kinds.of[name], self.code
         with code.loop(0, code.integer(TOGETHER * self.lanes)) as lane:
             self.gathered[kind].write(lane, code.array(place(lane), kind).read(0))
@@ -669,7 +672,7 @@ class PositionLines(Lines):
         return self.together([self.gathered[kind].load(place, self.one) for place in places])
 
     def _vector(self, name: str) -> Value:
-        """The elements of an operand of positions, as they lie in memory."""
+        """The elements of an operand of positions, not converted."""
         code, zero = self.code, self.code.integer(0)
         frame = self.gathered[self.kinds.of[name]]
         with code.either(self.beside[name]) as (beside, apart):
@@ -681,12 +684,12 @@ class PositionLines(Lines):
         return self.together([frame.load(place, self.one) for place in places])
 
     def _beside(self, name: str, step: Value | int = 0) -> list[Array]:
-        """Where vectors of positions that lie side by side begin, so many bytes on."""
+        """The vectors of contiguous positions as arrays, `step` bytes further on."""
         kind, origin = self.kinds.of[name], self.origin[name] + step
         return [self.code.array(origin + first * SIZE[kind], kind) for first in self.first_lanes]
 
     def counted_once(self, values: Value) -> Value:
-        """What was not taken before: the last vector of some begins among those of the one before."""
+        """The values with 0 for positions that have been counted before: the last vector overlaps the one before."""
         code = self.code
         numbers = code.lanes_of([code.integer(lane) for lane in range(self.lanes)])
         new = []
@@ -719,7 +722,7 @@ class PositionLines(Lines):
     # Between memory and the frame.
 
     def _array(self, slot: int, sub: Value) -> Array:
-        """A vector of positions, class after class."""
+        """A vector of positions in a slot of the frame, class after class."""
         place = (sub + self.subs * slot) * self._length()
         return self.code.array(self.room + place * 4, "f32")
 
@@ -727,7 +730,7 @@ class PositionLines(Lines):
         return self.several.choose(self.block, self.classes) * self.lanes
 
     def _copy(self, name: str, start: Value, count: Value) -> None:
-        """Some classes of an operand, into its slot or from there."""
+        """Copy some classes of an input to its slot in the frame, or of a result from there."""
         step = self.parameters[f"{name}.class_step"]
         self.code.call(
             self.parameters[f"{name}.copy"], None, self._array(self.slot[name], self.code.integer(0)), self._length() * 4,
@@ -760,7 +763,7 @@ class PositionLines(Lines):
         self.each_block(self.parameters["blocks"], one)
 
     def each(self, count: Value, phase: Phase, body: Callable[..., None], leaves: Callable[..., Any]) -> None:  # fmt: skip
-        """Two loops: one that would look at each operand's layout again for each class takes up to 1.6 times as long."""
+        """Write two loops, for contiguous operands and others: one loop that asks for the layout in each class takes up to 1.6 times as long."""
         step = functools.partial(_unmasked, body, self.shape)
         self.asks = phase.asks
         with self.code.either(self.direct) as ways:
@@ -783,16 +786,16 @@ class PositionLines(Lines):
         return self.rounded(self.together(vectors), name)
 
     def _ask(self, lines: list[Array], name: str, written: bool = False) -> None:
-        """Memory would rest meanwhile: of long lines the classes that follow are asked for, of others the positions that are written next."""
+        """Prefetch while elements are computed: in lines of several blocks the classes that follow, in others the positions that are written next."""
         later = self.parameters[f"{name}.class_step"] * AHEAD
         for line in lines:
             here = line.address(self.code.integer(0))
-            # Vectors may begin in a cache line that is there.
+            # The first part of a vector may be in a cache line that is already there.
             following = line.address((TOGETHER + 1) * self.lanes) - 1 if written else here
             self.code.prefetch(self.several.choose(here + later, following), written)
 
     def _ask_for_group(self, name: str) -> None:
-        """What is read next of short lines, in longer runs than a line has: planes are more than a processor foresees."""
+        """Prefetch the next group in runs of each plane: there are more planes than a processor's prefetcher follows."""
         code, size = self.code, SIZE[self.kinds.of[name]]
         following = self.origin[name] + self.many * size
         with code.loop(0, self.classes) as label:
@@ -864,7 +867,7 @@ class PositionLines(Lines):
                         code.array(self._place(name, lane), kind).write(0, value)
 
     def walk(self, passes: Passes, first: Value, last: Value) -> None:
-        """Pieces of work are some vectors each."""
+        """A piece of work is some groups of vectors."""
         code, tile, positions = self.code, self.parameters["tile"], self.parameters["positions"]
         with code.loop(first, last) as piece, self.piece(piece):
             stop = ((piece + 1) * tile).least(positions)
@@ -884,8 +887,8 @@ def _unmasked(body: Callable[..., None], shape: Shape, index: Value) -> None:
 
 
 class RunLines(Lines):
-    """Lines are runs of positions that lie side by side, class after class: each plane is read for as long as processors foresee. Sums and numbers of positions
-    lie in the frame."""
+    """A line is a run of contiguous positions, class after class, long enough for a processor's prefetcher to follow each plane. Sums and numbers of positions are in
+    the frame."""
 
     one_row, one_block = False, True
 
@@ -936,7 +939,7 @@ class RunLines(Lines):
         return cast("Value", number.get() if isinstance(number, _OfRun) else number)
 
     def each(self, count: Value, phase: Phase, body: Callable[..., None], leaves: Callable[..., Any]) -> None:  # fmt: skip
-        """Sums are added to by some classes before they are put down again; results are written a plane at a time."""
+        """SUMMED classes are added to sums before these are stored again; results are written one plane at a time."""
         code, together = self.code, 1 if phase.writes else SUMMED
         whole = count - count.unsigned_rem(together)
         for start, stop, step in ((code.integer(0), whole, together), (whole, count, 1)):
@@ -948,7 +951,7 @@ class RunLines(Lines):
         for total in totals:
             total.hold()
         for k in range(many):
-            # Results are written from the last class on: those that were read last are still in a cache.
+            # Results are written from the last class to the first: those that were read last are still in a cache.
             self.label = first + k if totals else self.classes - 1 - first
             body(self.shape, self.index, None, None)
         for total in totals:
@@ -973,7 +976,7 @@ class RunLines(Lines):
         self.store(values, self._plane(name), index, name)
 
     def walk(self, passes: Passes, first: Value, last: Value) -> None:
-        """Pieces of work are runs."""
+        """A piece of work is one run, divided where an image ends."""
         code, parameters = self.code, self.parameters
         tile, positions, size = (parameters[name] for name in ("tile", "positions", "size2"))
         start, stop = code.variable(first * tile), (last * tile).least(positions)
@@ -989,7 +992,7 @@ class RunLines(Lines):
 
 
 class _OfRun:
-    """Numbers of a run's positions, of which those that are being computed are read and written."""
+    """Numbers of a run's positions in the frame; `get` and `set` access those of the positions that are being computed."""
 
     def __init__(self, line: RunLines, kind: str) -> None:
         self.line, self.array = line, line.code.frame(kind, RUN // 2)  # of 16 bits
@@ -1005,7 +1008,7 @@ class _OfRun:
             self.held = values
 
     def hold(self) -> None:
-        """Have numbers in registers until they are put down."""
+        """Keep these numbers in registers until `put_down` stores them."""
         self.held = self.get()
 
     def put_down(self) -> None:
@@ -1023,14 +1026,14 @@ LINES: dict[str, type[Lines]] = {
 ROWS, POSITIONS, GROUPS, RUNS = range(len(LINES))
 
 Share = Callable[[Code, Parameters], Mapping[str, Value]]
-"""What computes numbers that all lines share, by their names, before they are walked."""
+"""Computes numbers that all lines share, by their names, before the loop over lines."""
 
 
 def emit_lines(
     lines: type[Lines], schedule: Schedule, names: Names, kinds: Kinds, slots: Mapping[str, int],
     share: Share,
 ) -> Emit:  # fmt: skip
-    """The kernel that walks such lines."""
+    """What writes the kernel with this kind of lines."""
 
     def emit(code: Code, arguments: Sequence[Value]) -> None:
         block, first, last = arguments
@@ -1043,7 +1046,7 @@ def emit_lines(
 
 
 def example_classes() -> tuple[int, ...]:
-    """Numbers of classes of rows that are walked in each of the ways."""
+    """Numbers of classes with which rows have each kind of lines."""
     return 2, 8 * machine().lanes, 1 << 10
 
 
@@ -1056,7 +1059,7 @@ class RowKernel(ClassKernel):
     def __init__(
         self, formula: RowFormula, graph: Graph | None = None, named: Names | None = None, more: Sequence[str] = ()
     ) -> None:  # fmt: skip
-        """With operands and results of a formula that has more of them than a plan, and slots besides."""
+        """`graph` and `named`: those of a plan, if it has fewer operands or results than the formula; `more`: further parameter slots."""
         self.formula, self.specialized = formula, graph is not None
         self.graphs = graph or formula.graph(dict.fromkeys(formula.switches, False))
         results = self.graphs.results
@@ -1077,7 +1080,7 @@ class RowKernel(ClassKernel):
         super().__init__(name, slots, {each: each for each in self.named.all})
 
     def share(self, code: Code, parameters: Parameters) -> Mapping[str, Value]:
-        """Numbers of the formula that a plan does not have."""
+        """The formula's numbers that are not the plan's, as sums; see `Share`."""
         return {}
 
     def first_slots(self, plan: Plan) -> Sequence[int]:
@@ -1086,7 +1089,7 @@ class RowKernel(ClassKernel):
     def declines(self, plan: Plan) -> str | None:
         kinds = self.named.inputs.values()
         floats = [operand.dtype for operand, kind in zip(plan.inputs, kinds, strict=True) if kind != "Target"]  # fmt: skip
-        # Whole numbers are results of rows alone.
+        # Only results of positions may be INT32.
         floats += [operand.dtype for operand in plan.outputs if (operand.dtype, operand.role) != (INT32, "positions")]  # fmt: skip
         if plan.compute not in FLOATS:
             return f"it computes in {plan.compute}"
@@ -1129,7 +1132,7 @@ class RowKernel(ClassKernel):
         }
 
     def called(self, plan: Plan, variant: int) -> Mapping[str, int]:
-        """Positions alone are copied."""
+        """The functions that copy operands, which only lines of positions call."""
         return {
             f"{name}.copy": copier(operand.dtype.short, name in self.named.inputs, plan.compute.short)
             for name, operand in zip(self.named.all, plan.operands, strict=True)

@@ -1,10 +1,9 @@
-"""The passes of a row formula over a line: one row with its classes in the lanes, or as many positions as a vector has lanes.
+"""The passes of a row formula over a *line*: one row with its classes in the lanes, or some vectors of positions, class after class.
 
-`Schedule` orders a formula's graph into phases, each a loop over the classes. A level has one for its reductions, and another one for totals of
-powers of its largest: a block's largest is known before its powers are computed, and what was summed of the blocks before is lowered where it is
-larger, so that memory is read once. The last phase writes. `Passes` writes the code. Elements are FLOAT; what is computed once a row is FLOAT64, so that the
-numbers of a row lose nothing: sums neither by the length of a row nor by narrow vectors, logarithms not near 1. How a line lies, what is loaded
-and stored, and which loop walks it, a `Line` says.
+`Schedule` orders a formula's graph into phases, each a loop over the classes. A level of reductions has one phase, and another for sums of powers relative to its largest.
+These two run block by block: a block's largest is known before its powers are computed, and the sum so far is rescaled where the largest has grown (online softmax), so
+that memory is read once. The last phase writes results. `Passes` writes the code; a `Line` (`row_formulas.py`) loads and stores elements and has the loops.
+Elements are FLOAT. Numbers of a row are FLOAT64, so that sums of long rows and logarithms near 1 lose no digits.
 """
 
 from __future__ import annotations
@@ -51,13 +50,13 @@ def is_never_above_0(node: Node) -> bool:
 
 
 def is_power_times_number(node: Node) -> bool:
-    """Whether a value is exp(a) * b, of which b is the same for all classes, and a an operand, which may be anything."""
+    """Whether a value is exp(a) * b, where b is the same for all classes, and a is an operand, so that exp(a) may overflow."""
     power = node.of[0] if node.what == "*" else node
     return power.what == "exp" and power is not node and power.of[0].kind == "Row" and "c" not in node.of[1].axes  # fmt: skip
 
 
 def is_of_one_class(node: Node) -> bool:
-    """Whether a number, and not a truth value, is computed of a class's and of numbers alone."""
+    """Whether a number is computed from the element at a target and from the call's numbers alone."""
     if node.what == "at":
         return node.of[0].kind == "Row"
     plain = [one for one in node.of if not is_number(one)]
@@ -67,7 +66,7 @@ def is_of_one_class(node: Node) -> bool:
 
 
 def is_chosen_or_0(node: Node) -> bool:
-    """Whether a value is a number where something holds of a class, and 0 elsewhere."""
+    """Whether a value is where(condition, x, 0) with a condition that differs between classes."""
     return node.what == "where" and node.of[2].what == "constant" and node.of[2].name == 0.0 and "c" in node.of[0].axes  # fmt: skip
 
 
@@ -77,13 +76,13 @@ def is_number(node: Node) -> bool:
 
 
 def is_count(node: Node) -> bool:
-    """Whether a total is of 1 and 0, which FLOAT adds up exactly."""
+    """Whether a total counts: it adds up 1 and 0, which FLOAT does exactly."""
     chosen = node.of[0]
     return node.what == "total" and chosen.what == "where" and {one.name for one in chosen.of[1:]} == {0.0, 1.0}  # fmt: skip
 
 
 def others_of(node: Node) -> Node | None:
-    """Of the sum of exp(a - largest(a)) over all classes but one of the largest, as formulas write it (`engines/formulas/cross_entropy.py`): that power."""
+    """The node exp(a - largest(a)), if this one is its sum over all classes but one of the largest, as `engines/formulas/cross_entropy.py` writes it; else None."""
     if node.what != "+" or node.of[0].what != "total" or node.of[1].what != "-":
         return None
     powers, (ties, one) = node.of[0].of[0], node.of[1].of
@@ -96,7 +95,7 @@ def others_of(node: Node) -> Node | None:
 
 
 def spread_of(node: Node) -> tuple[Node, Node, Node | None, float] | None:
-    """Of a total of weight * (a - largest(a)) * part, as smoothing has it: a, its largest, the weight or None, the part."""
+    """Of a total of weight * (a - largest(a)) * part, which label smoothing needs: a, its largest, the weight (None: there is none), the part; None for other nodes."""
     if node.what != "total" or node.level < 2:
         return None
     below, weight = node.of[0], None
@@ -112,12 +111,12 @@ def spread_of(node: Node) -> tuple[Node, Node, Node | None, float] | None:
 
 
 def is_reciprocal(node: Node) -> bool:
-    """Whether a division is as good as multiplying by its divisor's reciprocal: that lies between 1 and the number of classes."""
+    """Whether a division may be a product with the divisor's reciprocal: the divisor is a sum of powers, from 1 to the number of classes."""
     return node.what == "/" and "c" in node.axes and node.of[1].sums_powers
 
 
 class Peeled(NamedTuple):
-    """A result that is where(guard, where(is_target(target), hit, value), fill), of which the value alone differs between classes; None for what is not there."""
+    """A result of the form where(guard, where(is_target(target), hit, value), fill), where only `value` differs between classes; None for a part that is missing."""
 
     result: int
     guard: Node | None
@@ -140,18 +139,18 @@ def _peeled(result: int, node: Node) -> Peeled:
 class Phase:
     """One loop over the classes."""
 
-    level: int  # of the numbers that it makes known
+    level: int  # of the numbers of the row that are known after it
     reductions: tuple[Node, ...] = ()
-    online: bool = False  # whether these are totals of powers of this level's largest
+    online: bool = False  # whether these are sums relative to this level's largest
     writes: tuple[tuple[int, Node], ...] = ()  # results, by their number
-    saves: tuple[Node, ...] = ()  # what later phases want, and would take long to compute again
-    uses: tuple[Node, ...] = ()  # what was saved before
+    saves: tuple[Node, ...] = ()  # heavy nodes that later phases need, kept in the frame
+    uses: tuple[Node, ...] = ()  # nodes that an earlier phase has saved
     asks: set[str] = field(default_factory=set)
-    """Operands of which it asks for what follows in memory: that of long powers for all that it reads, others for what they read first."""
+    """The operands that it prefetches: the first phase to read an operand does, and before all others one with `others`, which takes longest."""
 
     @property
     def others(self) -> bool:
-        """Whether powers are summed without their largest, which takes long."""
+        """Whether it sums powers without the largest one's, which takes long."""
         return any(node.what == OTHERS for node in self.reductions)
 
     @property
@@ -164,7 +163,7 @@ READ = "input", "number", "at", "is_counted", "is_inside", "index_of"
 
 
 def _needed(graph: Graph) -> list[Node]:
-    """What results need, in order, with the sums of `others_of` as reductions."""
+    """The nodes that results need, in order; sums of `others_of` are single reductions."""
     seen: dict[int, Node] = {}
     waiting = list(graph.results)
     while waiting:
@@ -178,7 +177,7 @@ def _needed(graph: Graph) -> list[Node]:
 
 
 class Schedule:
-    """A formula's phases, in order; its numbers a row, and which of them elements are computed with."""
+    """A formula's phases in order, its nodes that are numbers of a row (`rows`), and those of them that elements are computed with (`numbers`)."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph, needed = graph, _needed(graph)
@@ -220,7 +219,7 @@ class Schedule:
         self.numbers |= {node.of[0].index: node.of[0] for node in reductions if "c" not in node.of[0].axes}  # fmt: skip
 
     def reached(self, roots: Iterable[Node], stops: Iterable[Node] = ()) -> list[Node]:
-        """What differs between classes and is computed for some values, where others are known."""
+        """The nodes with a class axis that must be computed for `roots`, if `stops` are known."""
         seen: dict[int, Node] = {}
         known = {node.index for node in stops}
         waiting = list(roots)
@@ -232,7 +231,7 @@ class Schedule:
         return [seen[index] for index in sorted(seen)]
 
     def _save(self) -> None:
-        """What takes long is kept by the first phase that computes it for those behind."""
+        """Heavy nodes are saved by the first phase that computes them for those that follow."""
         saved: dict[int, Node] = {}
         for place, phase in enumerate(self.phases):
             mine = self.reached(phase.roots, saved.values())
@@ -248,15 +247,15 @@ class Schedule:
         self.saved = saved
 
     def _peel(self) -> list[Peeled]:
-        """What is written, if a row can have decided by then what all its elements share, and its target's element be written apart."""
+        """The results of the last phase as `Peeled`, if all have the same guard: then a row decides once, and writes its target's element separately."""
         last = self.phases[-1] if self.phases else Phase(0)
         peeled = [_peeled(*write) for write in last.writes]
         shared = all(one.guard is peeled[0].guard for one in peeled)
         return peeled if shared and not (last.reductions or last.saves) else []
 
     def numbers_behind(self, one_row: bool) -> set[int]:
-        """Numbers a row that no class is computed with: what waits for them would wait for nothing. Those that are read are not among them, since a result may
-        take their place."""
+        """The numbers of a row that no element is computed with, so that they can be computed after the loops. Not among them are those that are read, since a result may
+        overwrite them."""
         writes = [node for phase in self.phases for _, node in phase.writes]
         guards = []
         if one_row and self.peeled:
@@ -271,7 +270,7 @@ class Schedule:
         return {*behind}
 
     def read_behind(self, phase: Phase) -> set[str]:
-        """The operands that phases after one read, of which those of its level have nothing that is kept where rows are long."""
+        """The operands that phases after this one read. Phases of the same level read again what was saved, as rows of several blocks keep nothing."""
         nodes = []
         for each in self.phases:
             if each.level > phase.level:
@@ -282,7 +281,7 @@ class Schedule:
 
     @property
     def squares(self) -> bool:
-        """Whether a number of a row is squared, which doubles its error, and powers are nothing but summed."""
+        """Whether a number of a row is squared, which doubles its error, while powers without their largest are summed alone, not written or saved."""
         written = self.reached(node for _, node in self.phases[-1].writes)
         return any(node.what == "*" and node.of[0] is node.of[1] for node in self.rows) and not any(
             node.index in self.shifted for node in (*written, *self.saved.values())
@@ -290,7 +289,7 @@ class Schedule:
 
     @property
     def takes_runs(self) -> bool:
-        """Whether lines may be long runs of positions: totals of one level are all that is kept of them."""
+        """Whether lines may be long runs of positions: plain totals of one level are all that is reduced."""
         plain = all(node.what == "total" and node.online is None for node in self.reductions)
         rows = all(node.kind == "Row" for node in self.graph.nodes if node.what == "input")
         whole = all("c" in node.axes for node in self.graph.results) and not any(node.truth for node in self.numbers.values())  # fmt: skip
@@ -298,24 +297,24 @@ class Schedule:
 
     @property
     def short(self) -> int:
-        """Vectors of classes up to which rows are better off beside others: what is computed once a row would take longest."""
+        """Up to how many vectors of classes positions are better in the lanes: numbers of a row, computed for one row alone, would take longest."""
         heavy = any(node.what in HEAVY for node in self.rows)
         several = self.levels > 1 or any(phase.online for phase in self.phases)
         return 4 + 3 * heavy if several else 1 + 2 * heavy
 
     @property
     def grouped(self) -> tuple[int, int]:
-        """From how many vectors of classes up to how many rows are better off as some together, if classes lie side by side.
+        """From how many vectors of classes up to how many TOGETHER rows are better in one line (`RowGroups`), if classes are contiguous.
 
-        Of the time that they take as positions or alone, with 16 lanes: softmax of 21 to 100 classes 0.5 to 0.8, its gradient of 21 to 256 0.6 to 0.95, log-softmax 0.5 to 0.9, cross
+        The time as a share of that with positions in the lanes, or of one row alone, 16 lanes: softmax of 21 to 100 classes 0.5 to 0.8, its gradient of 21 to 256 0.6 to 0.95, log-softmax 0.5 to 0.9, cross
         entropy of 64 to 256 0.7 to 0.9, its gradient of 50 to 256 0.75 to 0.95. What is kept of more than 100 leaves the first-level cache.
         """
         first = 1 if self.levels else self.short
         return 4 if self.others else first, 8 if self.saved else 16
 
     def slots(self) -> tuple[dict[Any, int], int]:
-        """Where operands with classes lie if all of them are copied, by their names, and saved values, by their indices; and how many places that
-        takes. A saved value takes the place of an operand that no later phase reads, where there is one, results those of operands.
+        """The slots in the frame of copied operands, by their names, and of saved nodes, by their indices; and the number of slots. A saved node takes the slot of an operand
+        that no later phase reads, if there is one.
         """
         rows = [node.name for node in self.graph.nodes if node.kind == "Row"]
         places: dict[Any, int] = {name: place for place, name in enumerate(rows)}
@@ -339,7 +338,7 @@ class Schedule:
 
 
 class Line(Protocol):
-    """One row, or a vector of positions, being walked."""
+    """What `Passes` needs of a line: loops over its classes, loads and stores, and operations that differ between lanes of classes and of positions."""
 
     one_block: bool  # whether a block has all classes
     chooses: bool  # between values as they lie in memory
