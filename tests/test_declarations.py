@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import openaclnn
+from openaclnn.calls.plain import make_plain_function
 from openaclnn.core import checks, declare
 from openaclnn.core.dtypes import FLOAT
 from openaclnn.core.interface import Kind, Parameter
@@ -16,6 +17,7 @@ from openaclnn.core.plan import Free, elementwise_plan, reduced_plan
 from openaclnn.core.tensor import Tensor
 from openaclnn.engines.formulas import Formula
 from openaclnn.operators.activations import Activation
+from openaclnn.operators.log_probs import LOG_PROBS
 from openaclnn.repeat.specialize import _derivation
 
 ELU = openaclnn.find_operator("elu_backward")
@@ -118,6 +120,61 @@ def test_a_formula_without_its_mark_is_told(monkeypatch: pytest.MonkeyPatch) -> 
                 declare.register(operator)
         monkeypatch.undo()
         declare.register(operator)
+
+
+SOFTMAX = openaclnn.find_operator("softmax")
+ROWS = SOFTMAX.plan.__self__  # type: ignore[attr-defined]
+WRONG_ROWS: dict[str, tuple[dict[str, Any], str]] = {
+    "a source that is none": ({"source": "x"}, "plan: expected one of self, out, got x"),
+    "a stranger read": ({"read": {"x": "full"}}, "plan: expected one of self, out, got x"),
+    "a dtype of a stranger": ({"compute": "x"}, "plan: expected one of self, out, got x"),
+    "a role that is none": (
+        {"read": {"self": "row"}},
+        "plan: self: expected one of full, positions, classes, single, losses, got row",
+    ),
+    "a number where the formula has a row": (
+        {"read": {"self": "positions"}},
+        "plan: the row formula softmax reads full, got positions",
+    ),
+    "nothing read": ({"read": {}}, "plan: the row formula softmax reads full, got nothing"),
+    "a result of another shape": (
+        {"written": {"out": "positions"}},
+        "plan: the row formula softmax writes full, got positions",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", WRONG_ROWS)
+def test_what_does_not_fit_a_row_formula_is_told_at_registration(what: str) -> None:
+    change, said = WRONG_ROWS[what]
+    before = declare.registry()
+    with pytest.raises(TypeError, match="the declaration of aclnnSoftmax:") as told:
+        declare.register(replace(SOFTMAX, plan=replace(ROWS, **change).plan))
+    assert said in str(told.value)
+    assert declare.registry() == before
+
+
+def test_numbers_that_a_row_formula_lacks_are_told() -> None:
+    entropy = next(operator for operator in LOG_PROBS if operator.name == "RowEntropy")
+    rows = entropy.plan.__self__  # type: ignore[attr-defined]
+    changed = {
+        r"row_entropy takes excess: the plan's numbers are sum": {"numbers": lambda call: {"sum": 1.0}, "free": ()},
+        r"the plan of row_entropy: free: expected one of .*, got sum": {"free": (Free("sum"),)},
+    }  # fmt: skip
+    for said, change in changed.items():
+        wrong = replace(entropy, plan=replace(rows, **change).plan)
+        with pytest.raises(TypeError, match=said):
+            make_plain_function(wrong)(np.ones((2, 3), np.float32), excess=0.0)
+
+
+def test_a_plan_over_a_stranger_is_told() -> None:
+    def plan(call: Any) -> Any:
+        right = ELU.plan(call)
+        return replace(right, inputs=(right.inputs[0]._replace(parameter="x"), *right.inputs[1:]))
+
+    said = "the plan of elu_backward: expected one of gradOutput, selfOrResult, gradInput, got x"
+    with pytest.raises(TypeError, match=said):
+        make_plain_function(replace(ELU, plan=plan))(np.ones(3, np.float32), np.ones(3, np.float32))
 
 
 def test_all_that_is_wrong_is_told_at_once() -> None:

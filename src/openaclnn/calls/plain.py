@@ -156,7 +156,11 @@ def _finished(
 def plan_tensors(plan: Plan, call: Call) -> list[Tensor]:
     """The tensors in the order that kernels take their addresses, outputs last."""
     values = call.values
-    return [values[operand.parameter] for operand in plan.operands]
+    try:
+        return [values[operand.parameter] for operand in plan.operands]
+    except KeyError as error:
+        known = ", ".join([name for name, value in values.items() if isinstance(value, Tensor)])
+        raise TypeError(f"the plan of {plan.kernel}: expected one of {known}, got {error.args[0]}") from None  # fmt: skip
 
 
 def _template(operator: Operator, arguments: Mapping[str, Any]) -> Any:

@@ -392,6 +392,8 @@ def _faults_of_uses(operator: Operator) -> Iterator[str]:
         function = plan.__globals__.get(name)
         if isinstance(function, FunctionType) and _FORMULAS in function.__module__:
             yield f"plan: {name} is no formula: @formula is missing"
+    faults = getattr(getattr(plan, "__self__", None), "faults", None)  # a plan that can tell
+    yield from () if faults is None else faults(operator)
 
 
 _SHORT = {"FLOAT": "F32", "FLOAT16": "F16", "BFLOAT16": "BF16", "DOUBLE": "F64"}

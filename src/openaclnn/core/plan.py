@@ -330,7 +330,7 @@ def elementwise_plan(
     spared: Sequence[tuple[str, Tensor, str]] = (),
 ) -> Plan:
     """The plan of an elementwise kernel over the output's shape; inputs are stretched to it."""
-    _check_free(free, kernel, numbers)
+    check_free(free, kernel, numbers)
     shape, (*operands, last), dense = _broadcast_operands(
         operator, [*inputs, output], output[1].shape
     )
@@ -379,7 +379,7 @@ def reduced_plan(
     free: tuple[Free, ...] = (),
 ) -> Plan:
     """The plan that computes one element: the sum or mean of what an elementwise kernel computes over a shape."""
-    _check_free(free, kernel, numbers)
+    check_free(free, kernel, numbers)
     merged, operands, _ = _broadcast_operands(operator, inputs, shape, [(0,) * len(shape)])
     return Plan(
         operator, kernel, compute, merged, tuple(operands), single_operand(output, len(merged)), numbers,
@@ -387,7 +387,7 @@ def reduced_plan(
     )  # fmt: skip
 
 
-def _check_free(free: tuple[Free, ...], kernel: str, numbers: Mapping[str, Any]) -> None:
+def check_free(free: tuple[Free, ...], kernel: str, numbers: Mapping[str, Any]) -> None:
     """A number that the next call changes must be one of the formula's, or the formula would keep this call's."""
     for number in free:
         if number.option not in numbers:

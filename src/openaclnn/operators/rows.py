@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,9 +17,10 @@ from openaclnn.core.checks import INVALID, Check
 from openaclnn.core.declare import Operator, Sample, register
 from openaclnn.core.dtypes import DType
 from openaclnn.core.interface import REDUCTIONS, Kind, Parameter
-from openaclnn.core.plan import Free, Plan, class_plan, empty_plan, filling_plan
+from openaclnn.core.plan import Free, Plan, check_free, class_plan, empty_plan, filling_plan
 from openaclnn.core.status import Status
 from openaclnn.core.tensor import Tensor
+from openaclnn.engines.formulas.rows import ROW_FORMULAS
 from openaclnn.operators.activations import ALL
 
 Array = np.ndarray[Any, Any]
@@ -33,6 +34,8 @@ REDUCTION = Parameter(
 
 LOSSES = "losses"
 """A role beside those of `class_plan`: "positions" where nothing is reduced, else "single"."""
+
+ROLES = "full", "positions", "classes", "single", LOSSES
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,27 @@ class Rows:
             for unreduced, loss in losses.items()
         }  # fmt: skip
 
+    def faults(self, operator: Operator) -> Iterator[str]:
+        """What fits neither the operator's tensors nor, where that is its kernel, the row formula: asked for at registration."""
+        tensors = [each.name for each in operator.parameters if each.is_tensor]
+        compute = [self.compute] if isinstance(self.compute, str) and self.compute else []
+        for name in dict.fromkeys([self.source, *self.read, *self.written, *compute]):
+            if name not in tensors:
+                yield f"plan: expected one of {', '.join(tensors)}, got {name}"
+        for name, role in (*self.read.items(), *self.written.items()):
+            if role not in ROLES:
+                yield f"plan: {name}: expected one of {', '.join(ROLES)}, got {role}"
+        formula = ROW_FORMULAS.get(self.kernel) if isinstance(self.kernel, str) else None
+        if formula is None:
+            return
+        results = formula.graph(dict.fromkeys(formula.switches, False)).results
+        axes = ["full" if "c" in result.axes else "positions" for result in results]
+        sides = ("reads", self.read, formula.roles), ("writes", self.written, axes)
+        for verb, ours, theirs in sides:
+            own = ["positions" if role == LOSSES else role for role in ours.values()]
+            if own != [*theirs]:
+                yield f"plan: the row formula {formula.name} {verb} {', '.join(theirs) or 'nothing'}, got {', '.join(own) or 'nothing'}"
+
     def plan(self, call: Call) -> Plan:
         """The plan of a call."""
         operator, values, unused = call.operator, call.values, self.unused(call)
@@ -95,6 +119,10 @@ class Rows:
             compute = values[compute].dtype
         shape, numbers = source.shape or (1,), self.numbers(call)
         free = self.free if self.free_on_products or call.product.is_default else ()
+        formula = ROW_FORMULAS.get(kernel)
+        if formula is not None:
+            formula.check_numbers(formula.numbers, numbers)
+            check_free(free, kernel, numbers)
         # Where a class may be ignored, the tensor `target` has class indices.
         targets = [name for name, _, _ in inputs].index("target") if "ignore_index" in numbers else -1  # fmt: skip
         return class_plan(

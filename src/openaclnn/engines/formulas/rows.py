@@ -332,13 +332,16 @@ class RowFormula(NamedTuple):
 
     def graph(self, plan_numbers: Mapping[str, Any]) -> Graph:
         """Its values, for the switches among a plan's numbers."""
-        for name in self.switches:
+        self.check_numbers(self.switches, plan_numbers)
+        return _traced(self, tuple(bool(plan_numbers[name]) for name in self.switches))
+
+    def check_numbers(self, names: Sequence[str], plan_numbers: Mapping[str, Any]) -> None:
+        for name in names:
             if name not in plan_numbers:
                 known = ", ".join(plan_numbers) or "none"
                 raise TypeError(
                     f"the row formula {self.name} takes {name}: the plan's numbers are {known}"
                 )
-        return _traced(self, tuple(bool(plan_numbers[name]) for name in self.switches))
 
     @property
     def roles(self) -> tuple[str, ...]:
