@@ -76,7 +76,7 @@ def find_product(name: str) -> Product:
 
 
 product_variable: ContextVar[Product | None] = ContextVar("openaclnn_product", default=None)
-"""What `use_product` sets: machine code asks it at every call."""
+"""The profile that `use_product` sets; machine code reads it at every call."""
 _configured: list[Product] = []
 
 chosen_product = product_variable.get
@@ -121,9 +121,9 @@ def use_product(name: str) -> Iterator[Product]:
         yield product
 
 
-# Blocks choose something for the calls inside them (`use_product`, `use_engine`), and machine code asks whether there is
-# one anywhere. A context can be copied inside a block and live on after it, with all that was chosen. So every block leaves
-# a mark in its context, always the same object: as long as a context has it, the interpreter counts one reference to it more.
+# Blocks choose something for the calls inside them (`use_product`, `use_engine`), and machine code has to know whether any context
+# is inside one. A context may be copied inside a block and outlive the block, choice included. So every block sets a variable of
+# its context to the same object, the mark: its reference count is raised as long as a context has it.
 Choice = TypeVar("Choice")
 
 _MARK = object()
@@ -131,7 +131,7 @@ _mark: ContextVar[object] = ContextVar("openaclnn_mark")
 
 
 def references_at() -> int:
-    """Where machine code reads, in 32 bits, how many references there are; with REFERENCES, nothing is chosen in any context."""
+    """The address of the mark's 32-bit reference count, which machine code reads; if it equals REFERENCES, nothing is chosen in any context."""
     return id(_MARK)
 
 

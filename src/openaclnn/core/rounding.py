@@ -1,8 +1,8 @@
-"""The floating-point mode of a thread: ours is IEEE 754's own, whatever the caller has set.
+"""The floating-point mode of a thread. Calls compute in IEEE 754's default mode, whatever the caller has set: they round to
+nearest-even and keep subnormal numbers.
 
-Rounding to nearest-even, subnormal numbers kept. A program that flushes them (`torch.set_flush_denormal`, a C program
-built with -ffast-math) or rounds otherwise has its mode back when the call returns. Machine code and C do this with
-their own instructions; what is computed in Python does it here.
+A program that flushes them (`torch.set_flush_denormal`, a C program built with -ffast-math) or rounds otherwise has its mode
+back when the call returns. Machine code and C set the mode with instructions, Python by this module.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ _DEFAULT = ctypes.c_void_p(-1)  # FE_DFL_ENV of glibc and musl
 
 
 def is_standard() -> bool:
-    """Whether this thread computes as IEEE 754 says; told by computing, which takes 0.1 us."""
+    """Whether this thread is in IEEE 754's default mode, by the results of some sums; takes 0.1 us."""
     return _TINY + _TINY != 0.0 and 1.0 + _SLIGHT == 1.0 and 1.0 - _SLIGHT == 1.0
 
 
 @contextmanager
 def standard() -> Iterator[None]:
-    """Compute as IEEE 754 says in this block; where the C library cannot be asked, as the thread does."""
+    """A block in IEEE 754's default mode; in the thread's mode where the C library cannot set it."""
     libc = ctypes.CDLL(None) if sys.platform == "linux" else None
     if libc is None or not hasattr(libc, "fesetenv"):
         yield

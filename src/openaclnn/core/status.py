@@ -245,7 +245,7 @@ def status_name(code: int) -> str:
 
 
 def shown(value: object) -> str:
-    """What came, for a message: a handle by its C type (`c_name` of its class), all else as Python writes it."""
+    """An argument as a message shows it: a handle by its C type (`c_name` of its class), others by `repr`."""
     name = getattr(type(value), "c_name", "")
     return f"an {name}" if name else repr(value)
 
@@ -283,7 +283,7 @@ class _Messages(deque[str]):
         super().__init__(maxlen=_KEPT_MESSAGES)
 
     def move_to(self, other: _Messages) -> None:
-        """Put all on top of another's."""
+        """Move all messages to the top of another deque."""
         with contextlib.suppress(IndexError):  # none left
             while True:
                 other.appendleft(self.pop())
@@ -302,8 +302,8 @@ _process_wide = False
 
 
 def share_messages(process_wide: bool) -> None:
-    """Whether messages are kept for the whole process (`err_msg_mode` "1") or for each thread. With a change those of all threads
-    become the process's, or the process's those of the thread that makes it."""
+    """Set whether messages are kept for the whole process (`err_msg_mode` "1") or for each thread. On a change, those of all threads
+    move to the process, or those of the process to the calling thread."""
     global _process_wide
     changed, _process_wide = process_wide != _process_wide, process_wide
     if not changed:
@@ -322,7 +322,7 @@ def _messages() -> _Messages:
 
 
 def category(code: int) -> str:
-    """How messages name the family of a status."""
+    """The name of a status's family in messages."""
     if code in (Status.ACLNN_ERR_PARAM_NULLPTR, Status.ACLNN_ERR_PARAM_INVALID):
         return "AclNN_Parameter_Error(EZ1001)"
     if 161000 <= code < 600000 and code % 100000 // 1000 == 61:

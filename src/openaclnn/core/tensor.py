@@ -1,4 +1,4 @@
-"""`Tensor`: a typed, strided view of memory that somebody else owns. `Scalar`: one number with a dtype."""
+"""`Tensor`: a typed, strided view of memory that another object owns. `Scalar`: one number with a dtype."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Format(IntEnum):
 PRIVATE_FORMATS = frozenset(
     each for each in Format if "C0" in each.name or "C1" in each.name or "FRACTAL" in each.name
 )
-"""Those that products lay out data in for themselves."""
+"""The formats in which products lay out data internally."""
 
 
 def element_count(shape: tuple[int, ...]) -> int:
@@ -77,7 +77,7 @@ def is_row_major(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
     return True
 
 
-_ND = int(Format.ACL_FORMAT_ND)  # a plain one: hashing a member takes ten times as long
+_ND = int(Format.ACL_FORMAT_ND)  # a plain int: hashing an enum's member takes ten times as long
 _new = object.__new__
 
 
@@ -115,7 +115,7 @@ class Tensor:
         self.dtype = dtype
         # Whether the strides are the row-major ones, where they matter.
         self.contiguous = strides is None or is_row_major(shape, strides)
-        self.given_strides = strides  # None where nobody has asked for row-major ones
+        self.given_strides = strides  # None for row-major ones that were not computed yet
         self.offset = offset
         self.format = format
         self.storage_shape = shape if storage_shape is None else storage_shape
@@ -146,7 +146,7 @@ class Tensor:
                         f"strides that are whole elements of {itemsize} bytes, got {steps} bytes"
                     )
             strides = tuple([step // itemsize for step in steps])
-        if _readable and type(array) is np.ndarray:  # as the two functions below say
+        if _readable and type(array) is np.ndarray:  # `pinned` and `array_address`, inlined
             owner, pin = array, weakref.ref(array)
             base = _pointer_at(id(array) + _HEADER).value or 0
         else:
@@ -166,7 +166,7 @@ class Tensor:
         writable: bool = True,
         pin: Any = None,
     ) -> Tensor:
-        """A view of an array, as `__init__` makes it: that has more arguments, which take longer than all else here."""
+        """A view of an array, as `__init__` makes it, in less time: passing the arguments to `__init__` takes longer than all else."""
         tensor = _new(cls)
         tensor.shape = tensor.storage_shape = shape
         tensor.dtype = dtype
@@ -186,7 +186,7 @@ class Tensor:
 
     @property
     def strides(self) -> tuple[int, ...]:
-        """Row-major ones are only made where somebody asks."""
+        """The strides in elements. Row-major ones are computed when they are first read."""
         strides = self.given_strides
         if strides is None:
             strides = self.given_strides = contiguous_strides(self.shape)
@@ -206,7 +206,7 @@ class Tensor:
 
     @property
     def address(self) -> int:
-        """Where element (0, 0, ...) lies."""
+        """The address of element (0, 0, ...)."""
         return self.base + self.offset * self.dtype.itemsize
 
     def __repr__(self) -> str:
@@ -217,16 +217,16 @@ class Tensor:
 
 
 def pinned(array: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], Any]:
-    """An array, and what keeps it where it is: NumPy gives no other memory to an array that has a weak reference."""
+    """An array, and a weak reference to it: NumPy does not move the memory of an array that has one (`resize`)."""
     try:
         return array, weakref.ref(array)
-    except TypeError:  # a proxy, which keeps nothing alive
+    except TypeError:  # a weak proxy, which has no weak references and keeps nothing alive
         return array.view(), None
 
 
 def array_address(array: np.ndarray[Any, Any]) -> int:
-    """Where a NumPy array's first element lies."""
-    # A proxy says that it is an array, but does not lie in memory like one.
+    """The address of a NumPy array's first element."""
+    # A weak proxy's class says that it is an array, but its object has another layout.
     if _readable and type(array) is np.ndarray:
         return _pointer_at(id(array) + _HEADER).value or 0
     return _asked_address(array)
@@ -247,7 +247,7 @@ _readable = sys.implementation.name == "cpython" and _pointer_at(
 
 
 def extent(tensor: Tensor) -> tuple[int, int]:
-    """The bytes that a view covers, from its first element on: the lowest, and the one behind the highest."""
+    """The range of bytes that a view covers, relative to its first element: the lowest, and the one after the highest."""
     if tensor.contiguous:
         return 0, math.prod(tensor.shape) * tensor.dtype.itemsize
     low = high = 0
@@ -264,7 +264,7 @@ def extent(tensor: Tensor) -> tuple[int, int]:
 
 
 def _hint(array: np.ndarray[Any, Any]) -> str:
-    """NumPy saves bfloat16 as bare bytes."""
+    """A hint for an array of two-byte voids, as which NumPy saves bfloat16."""
     bare = array.dtype.kind == "V" and array.dtype.itemsize == 2 and array.dtype.names is None
     return " (bfloat16 read from a .npy file: array.view(ml_dtypes.bfloat16))" if bare else ""
 
@@ -273,7 +273,7 @@ _REAL = ("floating", "integer", "bool")
 
 
 class Scalar:
-    """One number with a dtype; `float32()` is the value an operator computes with. `bits` are those of the value, None where it has more than 64."""
+    """One number with a dtype; operators compute with `float32()`. `bits` has the value's bits as an integer, or None, where it has more than 64 or was made of a float."""
 
     __slots__ = ("alive", "bits", "dtype", "number", "value")
     c_name = "aclScalar"
@@ -311,8 +311,8 @@ class Scalar:
         return self._converted() if self.number is None else self.number
 
     def held_by(self, dtype: DType) -> int | float:
-        """The value as a tensor of a dtype holds it, whatever the scalar's own dtype. Integers hold what is left towards 0, and wrap around: of
-        UINT8 both -1 and -1.0 are 255, as in PyTorch and C. What no INT64 holds is the nearest that there is, and NaN is 0.
+        """The value converted to a tensor's dtype, whatever the scalar's own dtype. Integer dtypes truncate and wrap around: in UINT8 both -1 and
+        -1.0 are 255, as in PyTorch and C. A floating value beyond INT64 becomes the dtype's nearest, and NaN 0.
         """
         if dtype.kind != "integer":
             with np.errstate(over="ignore"):

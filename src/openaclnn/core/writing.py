@@ -1,5 +1,5 @@
-"""What is written for others: files whole or not at all, under a name that nobody can guess beside the target until they
-are complete; and text that may come from anywhere, for a terminal or a spreadsheet.
+"""Files that are written whole or not at all: until they are complete they have a name beside the target that nobody can guess. And
+text from unknown sources, made harmless for a terminal or a spreadsheet.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
 HIDDEN = ".openaclnn-"
-"""What the names of unfinished files and folders begin with."""
+"""The prefix of the names of unfinished files and folders."""
 
 _NEW = (
     os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
@@ -70,7 +70,7 @@ def replacing(path: str | os.PathLike[str], *, private: bool = False) -> Iterato
 
 
 def _held(name: str) -> os.stat_result | None:
-    """What is there; a regular file must allow writing, and the system following the link that leads to it."""
+    """The status of the file that is there, or None. OSError if it may not be written, or a link to it may not be followed."""
     try:
         held = os.stat(name)
         if stat.S_ISREG(held.st_mode):
@@ -83,7 +83,7 @@ def _held(name: str) -> os.stat_result | None:
 
 
 def _is_stream(held: os.stat_result) -> bool:
-    """Whether it is where this process prints, as /dev/stdout is: what is printed later must not be lost."""
+    """Whether it is a file to which this process prints, such as /dev/stdout: replacing it would lose what is printed later."""
     for number in (1, 2):
         with suppress(OSError):
             if os.path.samestat(held, os.fstat(number)):
@@ -92,12 +92,12 @@ def _is_stream(held: os.stat_result) -> bool:
 
 
 def beside(target: str) -> str:
-    """A name in the same folder that nobody can guess, and that says whose it is."""
+    """An unguessable name in the same folder, with the prefix HIDDEN."""
     return os.path.join(os.path.dirname(target), f"{HIDDEN}{secrets.token_hex(8)}")
 
 
 def _create(part: str, held: os.stat_result | None, mode: int) -> BinaryIO:
-    """With the mode that a new file has, or that of the file which it will replace."""
+    """Create the unfinished file, with a new file's mode, or with mode and owner of the file that it will replace."""
     try:
         number = os.open(part, _NEW, mode if held is None else stat.S_IMODE(held.st_mode) & 0o777)
     except OSError as error:
@@ -111,7 +111,7 @@ def _create(part: str, held: os.stat_result | None, mode: int) -> BinaryIO:
 
 
 def reserve(file: BinaryIO, size: int) -> None:
-    """Have so many bytes set aside: where the disk is full, writing to a mapped file would end the process (SIGBUS)."""
+    """Allocate so many bytes on the disk: if the disk is full, writing to a mapped file would end the process (SIGBUS)."""
     try:
         os.posix_fallocate(file.fileno(), 0, size)
         return
@@ -161,7 +161,7 @@ def temporary_folder(target: Path) -> Iterator[Path]:
 
 
 def remove_unfinished() -> None:
-    """Remove what is half written: for a process that is about to be ended by a signal."""
+    """Remove all unfinished files and folders, in a process that is about to be ended by a signal."""
     for part in tuple(_unfinished):
         shutil.rmtree(part, ignore_errors=True)
         with suppress(OSError):
@@ -171,7 +171,7 @@ def remove_unfinished() -> None:
 _CONTROLS = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069]"
 )
-"""What terminals obey: control characters of both sets but for tab and line feed, and what turns the direction of text around."""
+"""Characters that terminals act on: control characters of both sets except tab and line feed, and those that change the direction of text."""
 
 
 def neutral(text: str) -> str:
@@ -180,7 +180,7 @@ def neutral(text: str) -> str:
 
 
 def without_nan(value: Any) -> Any:
-    """A value for JSON: NaN and infinities, which it lacks, as text, and so is what JSON has no form for."""
+    """A value for JSON, with NaN, infinities and objects of other types as text, since JSON lacks them."""
     if isinstance(value, dict):
         return {str(key): without_nan(each) for key, each in value.items()}
     if isinstance(value, (list, tuple)):

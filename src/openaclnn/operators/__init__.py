@@ -1,6 +1,6 @@
-"""The operators. Each is declared by its module: those that most programs use are imported here, those of a family when one of its names is asked for.
+"""The operators. Each is declared by a module: modules of a single operator are imported here, those of a family when one of its operators is asked for.
 
-Who needs the filled registry imports it from here.
+Import the complete `registry` from here.
 """
 
 from __future__ import annotations
@@ -59,11 +59,11 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "vocabulary_parallel": ("aclnnCrossEntropySumExpAndIndexLogit", "aclnnFusedCrossEntropyLossWithMaxSum"),
     "fused_linear": ("aclnnFusedLinearOnlineMaxSum", "aclnnFusedLinearCrossEntropyLossGrad"),
 }  # fmt: skip
-"""The modules that declare several operators, with these; importing all of them takes a tenth of a second."""
+"""The modules that declare several operators each, with these operators; importing all modules takes a tenth of a second."""
 
 
 def load_family(name: str) -> tuple[Operator, ...]:
-    """The operators of a module that declares several, which is imported if it was not."""
+    """The operators of a family's module, which is imported if it was not."""
     importlib.import_module(f"{__name__}.{name}")
     declared = {operator.name: operator for operator in declare.registry()}
     return tuple(declared[member] for member in FAMILIES[name])
@@ -71,7 +71,7 @@ def load_family(name: str) -> tuple[Operator, ...]:
 
 @functools.cache
 def _families() -> dict[str, str]:
-    """The modules that declare several operators, by these operators' C and Python names."""
+    """The family's module of each operator that is declared in one, by the operator's C and Python names."""
     return {
         name: family
         for family, members in FAMILIES.items()
@@ -81,19 +81,19 @@ def _families() -> dict[str, str]:
 
 
 def family_of(name: str) -> str | None:
-    """The module that declares an operator among several, by its C or Python name."""
+    """The family's module that declares an operator, by the operator's C or Python name; None for operators with a module of their own."""
     return _families().get(name)
 
 
 def registry() -> tuple[Operator, ...]:
-    """All operators: those of the modules above, then family by family, whichever was asked for first."""
+    """All operators: those with a module of their own, then family by family, in the same order however they were loaded."""
     of_families = [operator for name in FAMILIES for operator in load_family(name)]
     alone = [operator for operator in declare.registry() if family_of(operator.name) is None]
     return (*alone, *of_families)
 
 
 def grouped() -> dict[str, list[Operator]]:
-    """All operators under the names of their families, in the order of the families' first ones: for lists that people read."""
+    """All operators in groups by name, for lists that people read; groups are in the order of their first operators."""
     groups: dict[str, list[Operator]] = {}
     for operator in registry():
         family = family_of(operator.name) or next(f for part, f in _PARTS if part in operator.name)
@@ -102,15 +102,15 @@ def grouped() -> dict[str, list[Operator]]:
 
 
 _PARTS = (("Loss", "losses"), ("CrossEntropy", "losses"), ("Softmax", "softmax"), ("Elu", "exponential"), ("", "others"))  # fmt: skip
-"""The families of operators of the modules above, by parts of their names."""
+"""The groups of operators with a module of their own, by parts of their names."""
 
 _LOSSES = ("binary", "divergence", "multilabel_margin_loss", "regression", "vocabulary_parallel", "fused_linear")  # fmt: skip
 _WIDER = dict.fromkeys(_LOSSES, "losses") | {"prelu": "rectified", "softmaxes": "softmax"}
-"""What people look for these families among."""
+"""The groups of families whose own name is too narrow for a list."""
 
 
 def find_operator(name: str) -> Operator:
-    """An operator by its name in any spelling (aclnnEluBackward, EluBackward, elu_backward), or by that of a kernel in
+    """An operator by its name in any spelling (aclnnEluBackward, EluBackward, elu_backward), or by the name of its kernel in
     case lists (elu_grad_v2); KeyError names the nearest ones.
     """
     family = family_of(name)
@@ -132,7 +132,7 @@ def find_operator(name: str) -> Operator:
 
 
 def operators_by_kernel() -> dict[str, list[Operator]]:
-    """The operators by the names that case lists have for their kernels; of several above one kernel, the shortest name
+    """The operators by their kernels' names in case lists. Of several operators with the same kernel, the one with the shortest name
     stands first.
     """
     by_kernel: dict[str, list[Operator]] = {}
@@ -143,7 +143,7 @@ def operators_by_kernel() -> dict[str, list[Operator]]:
 
 
 def _spelling(name: str) -> str:
-    """A name without what spellings differ in: case, underscores, and the prefix of C."""
+    """A name in lower case, without underscores and the prefix "aclnn", in which spellings differ."""
     return name.strip().replace("_", "").lower().removeprefix("aclnn")
 
 

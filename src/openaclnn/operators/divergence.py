@@ -49,12 +49,12 @@ def _shape(call: Call) -> tuple[int, ...]:
 
 
 def _count(shape: tuple[int, ...], reduction: str) -> int:
-    """What is divided by."""
+    """The count that a mean divides by."""
     return {"mean": math.prod(shape), "batchmean": shape[0] if shape else 1}.get(reduction, 1)
 
 
 def _plan_of(derived: str, total: str) -> Any:
-    """The plan of a gradient that has one tensor's shape."""
+    """The plan of a gradient by the tensor `derived`, whose shape the result has; `total` is the row formula that adds up broadcast axes."""
 
     def plan(call: Call) -> Plan:
         operator, values = Loss.of(call), call.values

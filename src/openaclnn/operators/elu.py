@@ -25,7 +25,7 @@ VARIANTS = {
     "input scale": {"alpha": 1.5, "scale": 2.0, "input_scale": 0.5},
 }
 
-# Where alpha or inputScale is infinite other code serves, so that no call may come to it with other numbers.
+# An infinite alpha or inputScale selects other code, so that calls with other numbers must not share the plan.
 LARGEST = float(np.finfo(np.float32).max)
 
 

@@ -33,7 +33,7 @@ declare(
 
 
 def _from_result(call: Call) -> dict[str, Any]:
-    """Integers are the nearest of each result."""
+    """The formula's numbers for a gradient from the result; integer results are rounded to the nearest."""
     whole = call.tensor("gradOutput").dtype.kind == "integer"
     return {**NUMBERS, "is_result": True, **({"nearest": True} if whole else {})}
 
@@ -70,8 +70,8 @@ declare(
 
 @np.vectorize
 def _erfinv(x: float) -> float:
-    """From Winitzki's approximation, which is off by 0.4 %, steps of Halley's method, each with three times the digits. They ask the
-    complementary error function, whose argument loses no digit of x, where x is near 1."""
+    """Winitzki's approximation, which is off by 0.4 %, refined by steps of Halley's method, each of which triples the digits. Near 1 the steps
+    compute with the complementary error function, since 1 - x has all digits of x."""
     if not abs(x) < 1:
         return math.copysign(math.inf, x) if abs(x) == 1 else math.nan
     size = abs(x)

@@ -1,4 +1,4 @@
-"""Cross entropy of a linear layer over a vocabulary whose columns several ranks share: a rank's logits as three numbers a row, and its gradients."""
+"""Cross entropy of a linear layer over a vocabulary whose columns are split over ranks: three numbers of each row of a rank's logits, and its gradients."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from openaclnn.operators.vocabulary_parallel import reference as of_logits
 FAMILIES = frozenset({"a3", "a2"})
 HALVES = (FLOAT16, BFLOAT16)
 INDICES = (INT32, INT64)
-MOST_FEATURES, LEAST_CLASSES = 65534, 128  # that kernels of the products have; we have any
+MOST_FEATURES, LEAST_CLASSES = 65534, 128  # limits of the products' kernels; ours have none
 
 
 def _sizes(call: Call) -> tuple[int, int, int]:
-    """Rows, this rank's columns, features."""
+    """The counts of rows, of this rank's columns, and of features."""
     rows, features = call.tensor("input").shape
     return rows, call.tensor("weight").shape[0], features
 
@@ -37,7 +37,7 @@ def _on_products(broken: Callable[[Call], Any]) -> Callable[[Call], Any]:
 
 
 def _shape(*axes: str) -> checks.Shapes:
-    """A shape by the names of its axes."""
+    """A function that returns the shape with axes of these names."""
 
     def shapes(call: Call) -> tuple[tuple[int, ...], ...]:
         rows, columns, features = _sizes(call)
@@ -190,7 +190,7 @@ WRITTEN = ("inputGradOut", "weightGradOut")
 
 
 def _no_source(call: Call) -> str:
-    """Probabilities, or what they are made of."""
+    """The fault of a call with neither probabilities nor both tensors that they are computed from."""
     return "null" if call[SHARE] is None and None in (call[TOP], call[SUM]) else ""
 
 

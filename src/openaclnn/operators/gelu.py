@@ -24,12 +24,12 @@ _complement = np.vectorize(math.erfc, otypes=[np.float64])
 
 
 def _cdf(x: Any) -> Any:
-    """The normal distribution's, with all digits below 0 too."""
+    """The normal distribution's cumulative function, with full accuracy below 0, too."""
     return (_complement(x.astype(np.float64) / -math.sqrt(2)) / 2).astype(x.dtype)
 
 
 def _argument(x: Any) -> Any:
-    """Twice what the hyperbolic tangent is taken of: (1 + tanh(u)) / 2 is the logistic function of 2 u."""
+    """2 u, where tanh(u) is the approximation's: (1 + tanh(u)) / 2 is the logistic function of 2 u."""
     return x.dtype.type(math.sqrt(8 / math.pi)) * (x + x.dtype.type(0.044715) * x * x * x)
 
 
@@ -42,7 +42,7 @@ def erf(x: Any) -> Any:
 
 
 def tanh_backward(g: Any, x: Any) -> Any:
-    """What is no number in the second term counts for nothing; NaN itself stays."""
+    """The sum of both terms, where a second term of 0 * Inf counts as 0; NaN inputs give NaN."""
     s, kind = sigmoid(_argument(x)), x.dtype.type
     slope = kind(math.sqrt(8 / math.pi)) * (1 + kind(0.134145) * x * x)
     bent = x * s * sigmoid(-_argument(x)) * slope

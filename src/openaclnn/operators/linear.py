@@ -1,6 +1,6 @@
-"""What linear cross entropy calls beside the loss: a soft cap of logits with its gradient, and sums that are scaled while they are rounded.
+"""Inner operators of linear cross entropy beside the loss: a soft cap of logits with its gradient, and sums that are scaled while they are rounded.
 
-As those of `inner.py`, these are no operators of the aclnn interface, and in no registry.
+They are not part of the aclnn interface and not registered, as those of `inner.py`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def _operator(
     name: str, summary: str, formula: str, kernel: Formula, tensors: Mapping[str, str], reference: Callable[..., Any], sample: Sample,
     *options: Parameter,
 ) -> Operator:  # fmt: skip
-    """Of tensors of the first one's shape, or of one element."""
+    """An elementwise inner operator of tensors, each of the first one's shape or of one element."""
     first, *others = tensors
     shapes = {first: "0 to 8 dimensions"} | dict.fromkeys([*others, "out"], f"same as {first}, or one element")  # fmt: skip
     inputs = [Parameter(each, Kind.TENSOR, text, shapes[each], FLOATS) for each, text in tensors.items()]  # fmt: skip

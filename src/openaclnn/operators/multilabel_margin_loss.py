@@ -1,4 +1,4 @@
-"""aclnnMultilabelMarginLoss: how far labels of a row are not above all other classes, by a margin of 1."""
+"""aclnnMultilabelMarginLoss: by how much the labels of a row fail to exceed all other classes by a margin of 1."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _ill_shaped(call: Call) -> str:
 
 
 def _is_whole(call: Call) -> bool:
-    """Whether out has a loss for each row. A reduction that is not known is a sum."""
+    """Whether out has a loss for each row. An unknown reduction acts as a sum."""
     return call.reduction == "none" and call.tensor("self").rank == 2
 
 
@@ -68,7 +68,7 @@ def _plan(call: Call) -> Plan:
 
 @widened
 def reference(self: Array, target: Indices, reduction: str | None = "mean") -> tuple[Array, Array]:
-    """Labels are those before the first -1, what is no class is none of them."""
+    """A row's labels are the classes before its first -1; indices out of range are no labels."""
     x, labels = (np.atleast_2d(each) for each in (self, target))
     rows, classes = x.shape
     losses, mask = np.zeros(rows, x.dtype), np.zeros((rows, classes), x.dtype)

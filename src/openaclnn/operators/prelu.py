@@ -23,7 +23,7 @@ WEIGHT = Parameter("weight", Kind.TENSOR, "the slopes below 0", "any of 1 or C e
 
 
 def _one_for_each_channel(row: str) -> Check:
-    """The slopes are one for all, or one for each channel."""
+    """There is one slope for all, or one for each channel."""
 
     def fault(call: Call, weight: Tensor) -> checks.Fault:
         count = channels_of(call.tensor("self").shape)
@@ -35,7 +35,7 @@ def _one_for_each_channel(row: str) -> Check:
 
 
 def _shaped(weight: Array, x: Array) -> Array:
-    """The slopes along axis 1."""
+    """The slopes in a shape that broadcasts along axis 1."""
     return weight.reshape((-1,) + (1,) * max(x.ndim - 2, 0)) if weight.size > 1 else weight.reshape(())  # fmt: skip
 
 

@@ -53,7 +53,7 @@ declare(
 )  # fmt: skip
 
 
-# Reduced along the first axis alone. The squares are rounded to the common dtype before.
+# This form reduces along the first axis alone, after the squares are rounded to the common dtype.
 
 
 def _rows_shape(call: Call) -> tuple[int, ...]:
@@ -116,7 +116,7 @@ declare(
 )  # fmt: skip
 
 
-# The mean is over the elements of self as they are given: PyTorch's loss expands self first, and its derivative counts more of them.
+# The mean counts the elements of self before it is broadcast. PyTorch's loss expands self first, so that its derivative counts more.
 declare(
     "MseLossBackward", "Gradient of the squared error with respect to the predictions.",
     "out = (self - target) * k * gradOutput\nk = 2 / (number of elements of self, before it is stretched) for mean, 2 for none and sum",
@@ -150,7 +150,7 @@ def _soft_margin_backward(g: Any, x: Any, y: Any) -> Any:
     return -y * np.where(z >= 0, e, 1) / (1 + e) * g
 
 
-# PyTorch's exponentials overflow from 88.7 on, and its gradient is NaN there: what is drawn for comparisons with it stays below.
+# PyTorch's exponentials overflow from 88.7 on, where its gradient is NaN; numbers drawn for comparisons with it stay below.
 declare(
     "SoftMarginLoss", "The logistic loss of two classes, -1 and 1: of each element, their mean or their sum.",
     "z = self * target; l = max(0, -z) + log1p(exp(-|z|))" + REDUCED + ", and for any other number", formulas.soft_margin_loss, _soft_margin,

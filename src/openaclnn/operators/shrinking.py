@@ -79,7 +79,7 @@ declare(
 
 
 def _in_dtype(call: Call) -> dict[str, float]:
-    """FLOAT16 compares with what it holds of the options, and moves by that."""
+    """For FLOAT16 tensors, the options are rounded to FLOAT16 first."""
     if call.tensor("self").dtype is FLOAT:
         return {}
     with np.errstate(over="ignore"):

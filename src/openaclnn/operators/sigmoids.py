@@ -1,4 +1,4 @@
-"""Activations made of the sigmoid 1 / (1 + exp(-x)), and their gradients; and the straight and bent lines that stand for them."""
+"""Activations made of the sigmoid 1 / (1 + exp(-x)), their piecewise linear and quadratic approximations, and gradients of both."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _swish_backward(g: Any, x: Any, beta: Any = 1.0) -> Any:
 
 
 def _computed(call: Call) -> DType:
-    """What is no floating number is computed with in the output's dtype."""
+    """Integers and truth values are computed with in the output's dtype."""
     dtype = call.tensor(call.operator.tensors[0].name).dtype
     return dtype if dtype.kind in ("floating", "complex") else call.tensor("out").dtype
 
@@ -318,10 +318,10 @@ declare(
     peer=lambda torch, x, g, eps: torch.ops.aten.logit_backward(g, x, None if eps < 0 else eps),
 )  # fmt: skip
 
-# Lines in the place of curves.
+# Piecewise approximations.
 
 LINE = {"alpha": 1 / 6, "beta": 0.5}
-"""Slope and offset, which the kernel has as attributes."""
+"""The slope and offset of the line, which are attributes of the kernel."""
 
 declare(
     "Hardsigmoid", "A line between 0 and 1 in place of the logistic function.", "out = min(max(self / 6 + 0.5, 0), 1)",

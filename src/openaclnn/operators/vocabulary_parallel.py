@@ -1,4 +1,4 @@
-"""Cross entropy over a vocabulary whose columns several ranks share: what a rank adds to each row's sum, and the loss of rows from the whole sums."""
+"""Cross entropy over a vocabulary whose columns are split over ranks: what a rank adds to each row's sum, and the loss of rows from the complete sums."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ OF_ROWS = {"positions": f"of {LOGITS}' rows"}
 
 
 def _of_product(broken: Callable[[tuple[int, ...], Call], bool]) -> Callable[[Call], str]:
-    """Sizes that kernels of the products have; we have any."""
+    """The fault of a size that the products' kernels do not support; ours support any, on the default product."""
 
     def got(call: Call) -> str:
         shape = call.tensor(LOGITS).shape
@@ -40,7 +40,7 @@ def _of_product(broken: Callable[[tuple[int, ...], Call], bool]) -> Callable[[Ca
     return got
 
 
-def _ill_ranked(call: Call) -> str:
+def _rank_fault(call: Call) -> str:
     logits = call.tensor(LOGITS)
     return "" if logits.rank in (2, 3) and not logits.empty else f"shape {logits.shape}"
 
@@ -49,12 +49,12 @@ def _step(call: Call) -> int:
     return 16 if call.tensor(LOGITS).dtype is BFLOAT16 else 8
 
 
-def _ill_parted(call: Call) -> str:
+def _columns_fault(call: Call) -> str:
     start, end = call["vocabStartIndex"], call["vocabEndIndex"]
     return "" if end - start == call.tensor(LOGITS).shape[-1] else f"{start} to {end}"
 
 
-# Targets of other ranks are no mistake; and there are as many columns as the options say.
+# Targets of other ranks are allowed. The options say how many columns there are, so a plan serves one size alone.
 SUMS_PLAN = Rows(
     formulas.sum_exp_and_index_logit.name, LOGITS, dict(zip(READ, ("full", "positions", "positions"), strict=True)),
     {name: "full" if name == "expLogitsOut" else "positions" for name in WRITTEN}, lambda call: {"first_class": call["vocabStartIndex"]},
@@ -104,11 +104,11 @@ declare(
             "3", "vocabEndIndex > vocabStartIndex >= 0", "vocabEndIndex", "columns from vocabStartIndex, 0 or more, on",
             lambda call: "" if call["vocabEndIndex"] > call["vocabStartIndex"] >= 0 else f"{call['vocabStartIndex']} to {call['vocabEndIndex']}",
         ),
-        checks.expect("4", "vocabParallelLogits has 2 or 3 dimensions, and elements", LOGITS, "2 or 3 dimensions, none of them 0", _ill_ranked),
+        checks.expect("4", "vocabParallelLogits has 2 or 3 dimensions, and elements", LOGITS, "2 or 3 dimensions, none of them 0", _rank_fault),
         checks.expect("5", "the product has so many rows", LOGITS, f"{LARGEST_ROWS} rows at the most", _of_product(lambda shape, call: math.prod(shape[:-1]) > LARGEST_ROWS)),
         checks.expect("6", "the product has so many columns", LOGITS, f"{CLASSES[0]} to {CLASSES[1]} columns", _of_product(lambda shape, call: not CLASSES[0] <= shape[-1] <= CLASSES[1])),
         checks.expect("7", "the product has such a number of columns", LOGITS, "a multiple of 8 columns, of 16 in BFLOAT16", _of_product(lambda shape, call: bool(shape[-1] % _step(call)))),
-        checks.expect("8", "vocabEndIndex - vocabStartIndex is the number of columns", "vocabEndIndex", "as many columns as vocabParallelLogits has", _ill_parted),
+        checks.expect("8", "vocabEndIndex - vocabStartIndex is the number of columns", "vocabEndIndex", "as many columns as vocabParallelLogits has", _columns_fault),
         checks.dtype_one_of("9", "target", (INT32,)),
         *SUMS_PLAN.shaped("10", ("target",), OF_ROWS),
         checks.same_dtype("11", "globalLogitsMax", LOGITS),
@@ -164,23 +164,23 @@ SUMS = ("logitsMax", "sumExpLogits", "predictedLogits")
 COLUMNS, LOSS, SHARES = "vocabParallelLogitsOptional", "lossOut", "softMaxOutOptional"
 
 
-def _no_place(call: Call) -> str:
+def _softmax_fault(call: Call) -> str:
     return "null" if call[COLUMNS] is not None and call[SHARES] is None else ""
 
 
-def _heeded(rule: Check) -> Check:
-    """A rule about what there is with logits alone: without them the place for probabilities is not touched."""
+def _with_logits(rule: Check) -> Check:
+    """The rule, for calls with logits alone: without them, the output for probabilities is not touched."""
     return checks.only_if(lambda call: call[COLUMNS] is not None, rule)[0]
 
 
-def _ill_rowed(call: Call) -> Violation | None:
+def _rows_fault(call: Call) -> Violation | None:
     rows, columns = call.tensor("logitsMax").shape, call[COLUMNS]
     if columns is None or columns.shape[:1] == rows:
         return None
     return Violation(COLUMNS, f"{rows[0]} rows, the number of logitsMax", f"shape {columns.shape}")
 
 
-def _none_on_950(call: Call) -> Violation | None:
+def _empty_fault(call: Call) -> Violation | None:
     empty = [name for name in (*SUMS, COLUMNS) if call[name] is not None and call[name].empty]
     if call.product.tag != "950" or call.product.is_default or not empty:
         return None
@@ -240,18 +240,18 @@ declare(
         checks.not_null("1", *SUMS, LOSS),
         checks.expect(
             "1", "softMaxOutOptional is not null where vocabParallelLogitsOptional is not", SHARES,
-            "a tensor, where vocabParallelLogitsOptional is one", _no_place, checks.NULL,
+            "a tensor, where vocabParallelLogitsOptional is one", _softmax_fault, checks.NULL,
         )._replace(names=(SHARES,)),
         *(checks.dtype_one_of("2", name, (FLOAT,)) for name in (*SUMS, LOSS)),
         checks.dtype_in("3", COLUMNS),
-        _heeded(checks.dtype_one_of("4", SHARES, (FLOAT,))),
+        _with_logits(checks.dtype_one_of("4", SHARES, (FLOAT,))),
         checks.rank_is("5", "logitsMax", 1),
         *(checks.same_shape("6", name, "logitsMax") for name in (*SUMS[1:], LOSS)),
         checks.rank_is("7", COLUMNS, 2),
-        _heeded(checks.same_shape("8", SHARES, COLUMNS)),
+        _with_logits(checks.same_shape("8", SHARES, COLUMNS)),
         checks.expect("9", "labelSmoothing is 0", "labelSmoothing", "0", lambda call: str(call["labelSmoothing"]) if call["labelSmoothing"] != 0 else ""),
-        checks.value_check("10", "vocabParallelLogitsOptional has as many rows as logitsMax", _ill_rowed, TILING),
-        checks.value_check("11", "the product takes empty tensors", _none_on_950, TILING),
+        checks.value_check("10", "vocabParallelLogitsOptional has as many rows as logitsMax", _rows_fault, TILING),
+        checks.value_check("11", "the product takes empty tensors", _empty_fault, TILING),
     ),
     _loss_plan, reference_loss,
     (

@@ -23,7 +23,7 @@ from openaclnn.operators.workloads.words import (
 def drawn(
     rng: np.random.Generator, dtype: DType, shape: tuple[int, ...], domain: tuple[float, float] | None
 ) -> Any:  # fmt: skip
-    """Normal numbers, or such that lie in a domain."""
+    """Normal numbers, or uniform ones from a domain."""
     if domain is None:
         return normal(rng, dtype, shape)
     low, high = domain
@@ -32,7 +32,7 @@ def drawn(
 
 
 class Workload:
-    """What the modules of other operators have."""
+    """The names of a workload module, as attributes."""
 
     PATTERN = "elementwise"
 
@@ -44,7 +44,7 @@ class Workload:
         self.DOMAINS = dict.fromkeys(operator.read, operator.domain) if operator.domain else {}
         if operator.trained:
             self.TRAINED = operator.trained
-        # Numbers as FLOAT holds them, here since `torch.compile` does not follow how they are rounded.
+        # Numbers are rounded to FLOAT here, since `torch.compile` cannot trace that.
         taken = [p for p in operator.parameters if p.kind is not Kind.OUTPUT or p.in_place]
         rounded = [
             float_of(p.default) if isinstance(p.default, float) else p.default for p in taken
@@ -64,7 +64,7 @@ class Workload:
         return {**arguments, **options}
 
     def torch_peers(self, torch: Any, values: Mapping[str, Any], out: Any) -> Peers:
-        """PyTorch's own function, into `out` too where it can, or what is written with several."""
+        """PyTorch's function, also into `out` where it takes one, or an expression of several."""
         arguments, peer = self._arguments(values), self.peer
         if self.operator.output.in_place and (name := self.operator.aten):
             return {"torch": lambda: getattr(torch.ops.aten, name)(*arguments)}
@@ -85,11 +85,11 @@ class Workload:
         )
 
     def _arguments(self, values: Mapping[str, Any]) -> list[Any]:
-        """In the interface's order."""
+        """The arguments in the order of the operator's parameters."""
         return [values.get(name, default) for name, default in self._defaults]
 
     def torch_formula(self, torch: Any, values: Mapping[str, Any]) -> Any:
-        """The same in FLOAT, for `torch.compile`."""
+        """PyTorch's function computed in FLOAT, for `torch.compile`."""
         arguments = self._arguments(values)
         first = next(value for value in arguments if isinstance(value, torch.Tensor))
         wide = [value.float() if isinstance(value, torch.Tensor) else value for value in arguments]

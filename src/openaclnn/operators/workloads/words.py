@@ -1,4 +1,4 @@
-"""What workloads are written in: kernels and modules by name, normal numbers, PyTorch's operators in both their ways."""
+"""Types and functions that workloads share: kernels' names in case lists, normal numbers, and PyTorch's operators, allocating and into `out`."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ Variants = dict[str, dict[str, Any]]
 
 @dataclass(frozen=True)
 class KernelForm:
-    """A kernel below the interface as case lists call it, with the interface's C names."""
+    """The kernel behind an operator as case lists name it, and how its inputs and attributes map to the operator's parameters."""
 
     name: str
-    inputs: Mapping[str, str]  # in the kernel's order, by the kernel's names
+    inputs: Mapping[str, str]  # the operator's C names by the kernel's, in the kernel's order
     renamed: Mapping[str, str] = field(default_factory=dict)  # attributes with other names
-    unread: tuple[str, ...] = ()  # inputs behind those that say nothing to the interface
-    # Arguments that the kernel has no attribute for, or another default.
+    unread: tuple[str, ...] = ()  # further inputs of the kernel that the operator lacks
+    # Arguments for which the kernel has no attribute, or one with another default.
     values: Mapping[str, Any] = field(default_factory=dict)
-    # Attributes that this interface has one value of.
+    # Attributes of which the operator supports a single value.
     only: Mapping[str, Any] = field(default_factory=dict)
-    # Attributes that have names where the interface has numbers, in their order.
+    # Attributes with names in place of the operator's numbers 0, 1, ..., in this order.
     numbered: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    # Optional here, weights of one for the interface: each with the tensor whose classes and dtype it has.
+    # Optional inputs of the kernel that the operator requires: weights of one, with the class count and dtype of this tensor.
     ones: Mapping[str, str] = field(default_factory=dict)
-    # Outputs that the kernel has another dtype for: each with the tensor whose dtype the interface gives it.
+    # Outputs of another dtype in the kernel: each with the tensor whose dtype it has in the operator.
     typed: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -47,7 +47,7 @@ def allocating_and_into(
     overload: str = "grad_input",
     name: str = "",
 ) -> Peers:
-    """aten's own operator, allocating, and writing into `out`, which is named as the overload that takes it, or otherwise."""
+    """PyTorch's operator, allocating and into `out`. The keyword of `out` is `name`, by default the name of the overload that has it."""
     into = getattr(operator, overload)
     return {
         "torch": lambda: operator(*arguments),
@@ -56,7 +56,7 @@ def allocating_and_into(
 
 
 def by_expression(expression: Callable[[Any, Mapping[str, Any]], Any]) -> dict[str, Any]:
-    """Where PyTorch has no function of its own: its operations on a call's arguments, one by one and compiled."""
+    """`torch_peers` and `torch_formula` where PyTorch has no such operator: an expression of its operations, eager and compiled."""
 
     def torch_peers(torch: Any, values: Mapping[str, Any], out: Any) -> Peers:
         return {"torch": lambda: expression(torch, values)}
