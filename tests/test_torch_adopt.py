@@ -418,6 +418,13 @@ def test_a_head_that_is_trained_beside_adapters() -> None:
         assert isinstance(logits, Logits)
 
 
+@pytest.mark.parametrize("what", [torch.nn.ELU, None, "model", [torch.nn.ELU()]])
+def test_what_is_no_model_is_refused(what: Any) -> None:
+    """A class that nobody called, most of all."""
+    with pytest.raises(TypeError, match=r"expected a module of torch.nn, got "):
+        fast.apply_to(what)
+
+
 def test_names_are_known() -> None:
     model = model_of("llama")
     with pytest.raises(ValueError, match=r"expected names of modules, .*ELU.*, got Elu$"):

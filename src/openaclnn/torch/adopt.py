@@ -135,6 +135,8 @@ def apply_to(
     1       ELU  openaclnn.ELU
     >>> applied.revert()
     """
+    if not isinstance(model, torch.nn.Module):
+        raise TypeError(f"expected a module of torch.nn, got {model!r}")
     applied = Applied()
     first = next(model.parameters(), None)
     names = _chosen(only, exclude, NO_GAIN_ON_GPU if first is not None and first.is_cuda else NO_GAIN)  # fmt: skip
