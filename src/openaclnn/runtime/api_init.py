@@ -1,4 +1,4 @@
-"""The process's runtime under its C names: `aclInit` and relatives, error messages, versions, capabilities, time limits, overflow."""
+"""The functions of C's names for the process: `aclInit` and its relatives, error messages, versions, capabilities, time limits, overflow."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ __all__ = [
 
 
 class _Process:
-    """How often `aclInit` was called, and whether `aclFinalize` came after it."""
+    """The count of `aclInit` calls that were not undone, and whether the runtime was finalised after them."""
 
     references = 0
     finalized = False
@@ -57,7 +57,7 @@ def is_initialized() -> bool | None:
 
 @returns_status
 def aclInit(configPath: Any = None) -> None:
-    """Start the runtime with a JSON file or null; a repeat is counted and gives 100002."""
+    """Start the runtime with a JSON file or null; a further call is counted and returns 100002."""
     settings = config.load(configPath)
     with _Process.lock:
         if _Process.references == 0:
@@ -79,7 +79,7 @@ def aclInit(configPath: Any = None) -> None:
 
 @returns_status
 def aclFinalize() -> None:
-    """Release everything, whatever the number of `aclInit` calls; a second call gives 100037."""
+    """Release everything, whatever the number of `aclInit` calls; a second call returns 100037."""
     with _Process.lock:
         if _Process.finalized:
             raise _repeated()
@@ -115,7 +115,7 @@ def _release() -> None:
 
 @returns_status
 def aclnnInit(configPath: Any = None) -> None:
-    """The light variant for programs that only use operators; goes together with `aclInit`."""
+    """The light variant of `aclInit` for programs that only use operators; both may be called."""
     settings = config.load(configPath)
     with _Process.lock:
         if _Process.references == 0 and not _Process.aclnn_only:
@@ -126,7 +126,7 @@ def aclnnInit(configPath: Any = None) -> None:
 
 @returns_status
 def aclnnFinalize() -> None:
-    """The end of `aclnnInit`; what `aclInit` set up stays."""
+    """Undo `aclnnInit`; what `aclInit` set up stays."""
     with _Process.lock:
         _Process.aclnn_only = False
         if _Process.references == 0:
@@ -134,7 +134,7 @@ def aclnnFinalize() -> None:
 
 
 def aclGetRecentErrMsg() -> str | None:
-    """The messages since the last call, newest first, which are then forgotten; or None."""
+    """The messages since the last call of this function, newest first, or None; they are forgotten then."""
     return take_message()
 
 
@@ -180,7 +180,7 @@ def aclrtGetVersion() -> tuple[int, int, int]:
 
 @returns_value("")
 def aclsysGetVersionStr(pkgName: Any) -> str:
-    """The version of a package of the toolkit: openaclnn's own, which stands for all of them."""
+    """The version of a package of the toolkit: openaclnn's version, whatever the package."""
     name = pkgName.decode("utf-8", "replace") if isinstance(pkgName, bytes) else pkgName
     if not isinstance(name, str) or name.lower() not in _PACKAGES:
         got = "null" if name is None else repr(name)
@@ -191,7 +191,7 @@ def aclsysGetVersionStr(pkgName: Any) -> str:
 
 @returns_value(0)
 def aclGetDeviceCapability(deviceId: Any, deviceInfo: Any) -> int:
-    """The cores (those of the host that the process may use, or the multiprocessors of a GPU), or the bytes of L2 cache."""
+    """The count of cores (of the host's those that the process may use, of a GPU the multiprocessors), or the bytes of L2 cache."""
     device = checked_device(deviceId)
     wanted = integer(deviceInfo, "deviceInfo", (0, max(DeviceInfo)))
     return device.cache_size() if wanted == DeviceInfo.ACL_DEVICE_INFO_L2_SIZE else device.cores()
@@ -199,7 +199,7 @@ def aclGetDeviceCapability(deviceId: Any, deviceInfo: Any) -> int:
 
 @returns_value(0)
 def aclrtDeviceCanAccessPeer(deviceId: Any, peerDeviceId: Any) -> int:
-    """Whether a device reaches another one's memory; no device is its own peer."""
+    """Whether a device may access another one's memory; no device is its own peer."""
     checked_device(deviceId)
     checked_device(peerDeviceId, "peerDeviceId")
     return int(deviceId != peerDeviceId)
@@ -207,7 +207,7 @@ def aclrtDeviceCanAccessPeer(deviceId: Any, peerDeviceId: Any) -> int:
 
 @returns_status
 def aclrtDeviceEnablePeerAccess(peerDeviceId: Any, flags: Any) -> None:
-    """Reach another device's memory from the current one; flags are reserved and 0."""
+    """Let the current device access another device's memory; flags are reserved and 0."""
     _other(peerDeviceId)
     integer(flags, "flags", (0, 0), _PARAM)
 
@@ -226,25 +226,25 @@ def _other(peer: Any) -> None:
 
 @returns_status
 def aclrtSetOpWaitTimeout(timeout: Any) -> None:
-    """The seconds after which `aclrtStreamWaitEvent` fails on the stream, from now on; 0 for never."""
+    """Set the seconds after which a wait of `aclrtStreamWaitEvent` fails on its stream; 0 for never."""
     limit_waits(integer(timeout, "timeout", UINT32, _PARAM))
 
 
 @returns_status
 def aclrtSetOpExecuteTimeOut(timeout: Any) -> None:
-    """The seconds a kernel may take. None is ended here: the host cannot stop one that runs."""
+    """Set the seconds that a kernel may take. Without effect: the host cannot stop a running kernel."""
     integer(timeout, "timeout", UINT32, _PARAM)
 
 
 @returns_status
 def aclrtSetOpExecuteTimeOutWithMs(timeout: Any) -> None:
-    """The milliseconds a kernel may take. None is ended here: the host cannot stop one that runs."""
+    """Set the milliseconds that a kernel may take. Without effect: the host cannot stop a running kernel."""
     integer(timeout, "timeout", UINT32, _PARAM)
 
 
 @returns_status
 def aclrtSetDeviceSatMode(mode: Any) -> None:
-    """How results overflow: to infinities and NaN, which is the one mode there is."""
+    """Set how results overflow: to infinities and NaN, which is the only mode here."""
     wanted = integer(mode, "mode", (0, max(FloatOverflowMode)), _PARAM)
     if wanted != FloatOverflowMode.ACL_RT_OVERFLOW_MODE_INFNAN:
         code = AclError.ACL_ERROR_RT_FEATURE_NOT_SUPPORT
@@ -260,13 +260,13 @@ def aclrtGetDeviceSatMode() -> int:
 
 @returns_status
 def aclrtSetStreamOverflowSwitch(stream: Any, flag: Any) -> None:
-    """Whether the stream looks for overflow where results saturate, which they never do here."""
+    """Set whether the stream reports overflow where results saturate, which they never do here."""
     current_stream(stream).overflow_switch = integer(flag, "flag", (0, 1), _PARAM)
 
 
 @returns_value(0)
 def aclrtGetStreamOverflowSwitch(stream: Any) -> int:
-    """What `aclrtSetStreamOverflowSwitch` set; 0 before."""
+    """The value that `aclrtSetStreamOverflowSwitch` set; 0 before."""
     return current_stream(stream).overflow_switch
 
 
@@ -281,5 +281,5 @@ def aclrtGetOverflowStatus(outputAddr: Any, outputSize: Any, stream: Any) -> Non
 
 @returns_status
 def aclrtResetOverflowStatus(stream: Any) -> None:
-    """Back to no overflow, which it is."""
+    """Reset the overflow status, which is always 0."""
     current_stream(stream)

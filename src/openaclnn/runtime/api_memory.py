@@ -1,4 +1,4 @@
-"""Memory under its C names: allocation, copies and fills with their checks in the documented order, and the host's number helpers."""
+"""The functions of C's names for memory: allocation, copies and fills with their checks in the documented order, and conversions of numbers."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _allocate(size: Any, policy: Any, *, pad: bool = True) -> int:
 
 @returns_value(0)
 def aclrtMalloc(size: Any, policy: Any = 0) -> int:
-    """Device memory, 64-byte aligned, not zeroed; 32 bytes larger than asked, rounded to 32."""
+    """Device memory, 64-byte aligned: the size plus 32 bytes, rounded up to 32. Programs must not rely on its contents."""
     return _allocate(size, policy)
 
 
@@ -72,7 +72,7 @@ def aclrtFreeWithDevSync(devPtr: Any) -> None:
     start = address(devPtr, "devPtr")
     try:
         synchronize(-1)
-    finally:  # a failed task is reported, but its memory goes all the same
+    finally:  # the memory is freed even if a failed task is reported
         memory.release(start, "devPtr", "device")
 
 
@@ -96,7 +96,7 @@ SIDES: dict[int, tuple[bool, bool]] = {
     MemcpyKind.ACL_MEMCPY_DEVICE_TO_DEVICE: (True, True),
     MemcpyKind.ACL_MEMCPY_HOST_TO_BUF_TO_DEVICE: (False, True),
 }
-"""Which sides of a copy are device memory, (source, destination), by kind. DEFAULT has no entry."""
+"""By kind of copy, whether source and destination are device memory. DEFAULT has no entry."""
 
 
 class Transfer:
@@ -112,7 +112,7 @@ class Transfer:
 
     @property
     def pageable(self) -> bool:
-        """Whether a side is host memory that the device cannot reach on its own."""
+        """Whether a side is host memory that is not page-locked, which the device cannot access."""
         sides = (self.source, self.target)
         return any(side is not None and side.block is None for side in sides)
 
@@ -245,7 +245,7 @@ def _number(convert: Callable[[Any], Any], value: Any) -> Any:
 
 
 def aclFloat16ToFloat(value: Any) -> float:
-    """The FLOAT of FLOAT16 bits; Inf gives 65536, NaN 98304 (saturating)."""
+    """The FLOAT value of FLOAT16 bits; saturating: Inf gives 65536, NaN 98304."""
     bits = _number(int, value)
     if bits is None:
         return 0.0
@@ -259,7 +259,7 @@ _LARGEST_HALF = 65504.0
 
 
 def aclFloatToFloat16(value: Any) -> int:
-    """The FLOAT16 bits of a FLOAT, to nearest even; Inf, NaN and what is too large give 65504 (saturating)."""
+    """The FLOAT16 bits of a FLOAT, rounded to nearest even; saturating: Inf, NaN and too large numbers give 65504."""
     number = _number(float, value)
     if number is None:
         return 0

@@ -1,7 +1,7 @@
-"""Streams, events and callbacks under their C names.
+"""The functions of C's names for streams, events and callbacks.
 
-A stream hands callbacks over in its order, and the thread that subscribed to it runs them; a thread is named by what
-`pthread_self` gives in it.
+A stream queues callbacks in its order, and the thread that subscribed to the stream runs them. A thread's number is what
+`pthread_self` returns in it.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def aclrtSynchronizeStream(stream: Any = None) -> None:
 
 @returns_status
 def aclrtSynchronizeStreamWithTimeout(stream: Any, timeout: Any) -> None:
-    """Wait for so many milliseconds at most; -1 without limit, 0 only looks."""
+    """Wait for so many milliseconds at most; -1 waits without limit, 0 does not wait."""
     milliseconds = integer(timeout, "timeout", INT32, _PARAM)
     current_stream(stream).synchronize(milliseconds)
 
@@ -226,7 +226,7 @@ def aclrtSynchronizeEvent(event: Any) -> None:
 
 @returns_status
 def aclrtSynchronizeEventWithTimeout(event: Any, timeout: Any) -> None:
-    """Wait for so many milliseconds at most; -1 without limit, 0 only looks."""
+    """Wait for so many milliseconds at most; -1 waits without limit, 0 does not wait."""
     checked = _checked(event)
     checked.synchronize(integer(timeout, "timeout", INT32, _PARAM))
 
@@ -241,8 +241,8 @@ _NOT_REGISTERED = AclError.ACL_ERROR_RT_STREAM_NO_CB_REG
 _NOT_SUBSCRIBED = AclError.ACL_ERROR_RT_THREAD_SUBSCRIBE
 
 
-class _Report:
-    """One callback on its way; `done` once it ran or never will."""
+class _Callback:
+    """A queued callback; `done` is set once it has run or was dropped."""
 
     def __init__(self, function: Callable[[Any], None], data: Any) -> None:
         self._function = function
@@ -256,24 +256,24 @@ class _Report:
             self.done.set()
 
 
-class _Reporter:
-    """What waits for one thread; closed when its last stream is unsubscribed."""
+class _Callbacks:
+    """The callbacks that wait for one thread; closed when the thread's last stream is unsubscribed."""
 
     def __init__(self) -> None:
         self.streams: weakref.WeakSet[Stream] = weakref.WeakSet()
-        self._queue: SimpleQueue[_Report | None] = SimpleQueue()
+        self._queue: SimpleQueue[_Callback | None] = SimpleQueue()
         self._lock = threading.Lock()
         self._closed = False
 
-    def put(self, report: _Report) -> None:
+    def put(self, report: _Callback) -> None:
         with self._lock:
-            if self._closed:  # nobody will run it: the stream must not wait for that
+            if self._closed:  # no thread will run it, and the stream must not wait for it
                 report.done.set()
             else:
                 self._queue.put(report)
 
-    def take(self, seconds: float | None) -> _Report | None:
-        """The next report, or None where the reporter was closed; Empty when the time is over."""
+    def take(self, seconds: float | None) -> _Callback | None:
+        """The next callback, or None where the queue was closed; raises Empty when the time is over."""
         return self._queue.get(timeout=seconds)
 
     def close(self) -> None:
@@ -292,76 +292,76 @@ class _Subscriptions:
         reset_in_child(self)
 
     def reset_after_fork(self) -> None:
-        """Nobody subscribed: also in the child of a fork, which has none of the threads."""
+        """Set the state without subscriptions, also in the child of a fork, which has none of the threads."""
         self.lock = threading.Lock()
-        self.by_stream: weakref.WeakKeyDictionary[Stream, _Reporter] = weakref.WeakKeyDictionary()
-        self.by_thread: dict[int, _Reporter] = {}
+        self.by_stream: weakref.WeakKeyDictionary[Stream, _Callbacks] = weakref.WeakKeyDictionary()
+        self.by_thread: dict[int, _Callbacks] = {}
 
 
-_known = _Subscriptions()
+_subscriptions = _Subscriptions()
 
 
 @returns_status
 def aclrtSubscribeReport(threadId: Any, stream: Any) -> None:
     """Let a thread (`threading.get_ident()` in it) run the stream's callbacks."""
     thread, stream = integer(threadId, "threadId", UINT64, _PARAM), current_stream(stream)
-    with _known.lock:
-        if stream in _known.by_stream:
+    with _subscriptions.lock:
+        if stream in _subscriptions.by_stream:
             code = AclError.ACL_ERROR_RT_STREAM_SUBSCRIBE
             raise refuse(
                 code, "stream", "one without a subscriber", "one that has a thread already"
             )
-        reporter = _known.by_thread.setdefault(thread, _Reporter())
+        reporter = _subscriptions.by_thread.setdefault(thread, _Callbacks())
         reporter.streams.add(stream)
-        _known.by_stream[stream] = reporter
-        stream.at_end = functools.partial(_forget, thread, reporter, weakref.ref(stream))
+        _subscriptions.by_stream[stream] = reporter
+        stream.at_end = functools.partial(_unsubscribe_ended, thread, reporter, weakref.ref(stream))
 
 
 @returns_status
 def aclrtUnSubscribeReport(threadId: Any, stream: Any) -> None:
     """Take a thread's subscription to the stream back; with its last one, callbacks still waiting for it are dropped."""
     thread, stream = integer(threadId, "threadId", UINT64, _PARAM), current_stream(stream)
-    with _known.lock:
-        reporter = _known.by_stream.get(stream)
+    with _subscriptions.lock:
+        reporter = _subscriptions.by_stream.get(stream)
         if reporter is None:
             raise refuse(_NOT_REGISTERED, "stream", "a subscribed stream", "one without a thread")
-        if _known.by_thread.get(thread) is not reporter:
+        if _subscriptions.by_thread.get(thread) is not reporter:
             expected = "the thread that subscribed to the stream"
             raise refuse(_NOT_SUBSCRIBED, "threadId", expected, f"{thread:#x}")
-        _take_off(thread, reporter, stream)
+        _unsubscribe(thread, reporter, stream)
 
 
-def _take_off(thread: int, reporter: _Reporter, stream: Stream) -> None:
-    """With the lock held."""
-    del _known.by_stream[stream]
+def _unsubscribe(thread: int, reporter: _Callbacks, stream: Stream) -> None:
+    """Remove a stream's subscription. The caller holds the lock."""
+    del _subscriptions.by_stream[stream]
     stream.at_end = None
     reporter.streams.discard(stream)
     if not reporter.streams:
-        del _known.by_thread[thread]
+        del _subscriptions.by_thread[thread]
         reporter.close()
 
 
-def _forget(thread: int, reporter: _Reporter, ended: weakref.ref[Stream]) -> None:
-    """A stream ends: a thread that the system gives the same number must not find what was this one's."""
+def _unsubscribe_ended(thread: int, reporter: _Callbacks, ended: weakref.ref[Stream]) -> None:
+    """Remove the subscription of a stream that ends, since the system may give the thread's number to another thread later."""
     stream = ended()
-    with _known.lock:
-        if stream is not None and _known.by_stream.get(stream) is reporter:
-            _take_off(thread, reporter, stream)
+    with _subscriptions.lock:
+        if stream is not None and _subscriptions.by_stream.get(stream) is reporter:
+            _unsubscribe(thread, reporter, stream)
 
 
 @returns_status
 def aclrtLaunchCallback(fn: Any, userData: Any, blockType: Any, stream: Any) -> None:
-    """Queue `fn(userData)` on the stream for its thread; blocking holds up the tasks behind it."""
+    """Queue `fn(userData)` on the stream for its thread; a blocking callback delays the tasks behind it."""
     if is_null(fn) or not callable(fn):
         got = "null" if is_null(fn) else repr(fn)
         raise refuse(AclError.ACL_ERROR_INVALID_PARAM, "fn", "a function", got)
     kind = integer(blockType, "blockType", (0, max(CallbackBlockType)), _PARAM)
     target = current_stream(stream)
-    with _known.lock:
-        reporter = _known.by_stream.get(target)
+    with _subscriptions.lock:
+        reporter = _subscriptions.by_stream.get(target)
     if reporter is None:
         raise refuse(_NOT_REGISTERED, "stream", "a subscribed stream", "one without a thread")
-    report = _Report(fn, userData)
+    report = _Callback(fn, userData)
 
     def task() -> None:
         target.drain()
@@ -377,7 +377,7 @@ def aclrtProcessReport(timeout: Any) -> None:
     """Run the calling thread's next callback, waiting so many milliseconds at most; -1 for ever."""
     timeout_ms = integer(timeout, "timeout", (-1, INT32[1]), _PARAM)
     thread = threading.get_ident()
-    reporter = _known.by_thread.get(thread)
+    reporter = _subscriptions.by_thread.get(thread)
     report = None
     if reporter is not None:
         try:

@@ -1,4 +1,4 @@
-"""Descriptors under their C names: tensors, scalars, arrays of numbers, and lists of tensors or scalars."""
+"""The functions of C's names for descriptors: tensors, scalars, arrays of numbers, and lists of tensors or scalars."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _integers(values: Any, argument: str, low: int) -> tuple[int, ...]:
 
 
 def _reach(shape: Sequence[int], strides: Sequence[int], offset: int) -> tuple[int, int]:
-    """The first and one past the last element of the storage that a view touches."""
+    """The first element of the storage that a view covers, and the one after its last."""
     if 0 in shape:
         return 0, 0
     steps = [(size - 1) * stride for size, stride in zip(shape, strides, strict=True)]
@@ -92,12 +92,12 @@ def _build(
     if max(count, in_storage, -low, end, *strides) * max(dtype.itemsize, 1) > INT64[1]:
         raise refuse(INVALID, "viewDims", "a view within 64-bit offsets", f"{shape} by {strides}")
     tensor = Tensor(shape, dtype, None if dense else strides, start, layout, storage)
-    _place(tensor, tensorData, "tensorData")
+    _point_at(tensor, tensorData, "tensorData")
     return tensor
 
 
-def _place(tensor: Tensor, data: Any, argument: str) -> None:
-    """Let the view look at an address of the device, or at a NumPy array, which it keeps alive."""
+def _point_at(tensor: Tensor, data: Any, argument: str) -> None:
+    """Make the view describe an address of the device, or a NumPy array, which it keeps alive."""
     if not isinstance(data, np.ndarray):
         context = contexts.current()
         base = data if type(data) is int and 0 <= data <= INT64[1] else _base(data, argument)
@@ -106,7 +106,7 @@ def _place(tensor: Tensor, data: Any, argument: str) -> None:
         return
     if not data.flags.c_contiguous:
         raise refuse(INVALID, argument, "a contiguous array", f"strides {data.strides}")
-    # Memory of an array is not tracked, so that this is where the view's bounds are checked.
+    # An array's memory is not tracked, so the view's bounds are checked here.
     low, end = _reach(tensor.shape, tensor.strides, tensor.offset)
     if low < 0 or end * tensor.dtype.itemsize > data.nbytes:
         got = f"elements {low} to {end} of {tensor.dtype}"
@@ -159,7 +159,7 @@ def aclInitTensor(
     storageDims: Any,
     tensorData: Any,
 ) -> None:
-    """Describe another view with an existing descriptor, which is left as it was on failure."""
+    """Make an existing descriptor describe another view; on failure it stays as it was."""
     target = _checked(tensor)
     fresh = _build(viewDims, dataType, stride, offset, format, storageDims, tensorData)
     for name in Tensor.__slots__:
@@ -169,20 +169,20 @@ def aclInitTensor(
 
 @returns_status
 def aclDestroyTensor(tensor: Any) -> None:
-    """End a descriptor, never the memory it describes; null is fine."""
+    """Destroy a descriptor, but not the memory that it describes; null is allowed."""
     if not is_null(tensor):
         _checked(tensor).alive = False
 
 
 @returns_value(_NO_INTEGERS)
 def aclGetViewShape(tensor: Any) -> tuple[int, ...]:
-    """The shape that operators see."""
+    """The shape of the view, which operators compute with."""
     return _checked(tensor).shape
 
 
 @returns_value(_NO_INTEGERS)
 def aclGetStorageShape(tensor: Any) -> tuple[int, ...]:
-    """The shape in memory."""
+    """The shape of the storage."""
     return _checked(tensor).storage_shape
 
 
@@ -212,11 +212,11 @@ def aclGetDataType(tensor: Any) -> int:
 
 @returns_status
 def aclSetRawTensorAddr(tensor: Any, addr: Any) -> None:
-    """Let the descriptor describe the same view of other memory."""
+    """Make the descriptor describe the same view of other memory."""
     target = _checked(tensor)
     if _is_null_pointer(addr):
         raise refuse(NULL, "addr", "an address", "null")
-    _place(target, addr, "addr")
+    _point_at(target, addr, "addr")
     notify()
 
 
@@ -248,7 +248,7 @@ def aclCreateScalar(value: Any, dataType: Any) -> Scalar:
 
 @returns_status
 def aclDestroyScalar(scalar: Any) -> None:
-    """End a scalar; null is fine."""
+    """Destroy a scalar; null is allowed."""
     if is_null(scalar):
         return
     if not isinstance(scalar, Scalar) or not scalar.alive:
@@ -258,7 +258,7 @@ def aclDestroyScalar(scalar: Any) -> None:
 
 
 class _Sequence:
-    """`values`, which never change, until the handle is destroyed."""
+    """An array of `values`, which never change until the handle is destroyed."""
 
     __slots__ = ("alive", "values")
     c_name: ClassVar[str]
@@ -353,7 +353,7 @@ def _create(
 
 
 def _destroy(kind: type[_Sequence], text: str) -> Callable[[Any], int]:
-    """`aclDestroy...`: null is fine."""
+    """`aclDestroy...`: null is allowed."""
 
     def destroy(array: Any) -> None:
         if is_null(array):

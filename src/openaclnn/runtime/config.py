@@ -2,8 +2,8 @@
 
     {"err_msg_mode": "0", "openaclnn": {"product": "...", "device": "cpu", "sanitize": "1"}}
 
-A section that asks for a tool which is not here (dumps, profiling) is refused: a program that waits for files that are
-never written should know. Other keys change nothing that can be seen, and are ignored.
+A section that asks for a tool which openaclnn lacks (dumps, profiling) is refused, since the program would wait for files that
+are never written. Other keys are ignored.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from openaclnn.runtime.errors import refuse
 _LARGEST_FILE = 10 * 1024 * 1024
 _DEEPEST = 100
 _MARKS = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?|[][{}]', re.DOTALL)
-"""Strings, whole, and brackets."""
+"""Matches complete strings, and brackets outside of strings."""
 
 _current: dict[str, Any] = {}
 
@@ -33,7 +33,7 @@ def current() -> dict[str, Any]:
 
 
 def device_name() -> str:
-    """What stands in for the NPU: the configuration's, else OPENACLNN_DEVICE, else "cpu"."""
+    """The name of the device in place of the NPU: the configuration's, else that of OPENACLNN_DEVICE, else "cpu"."""
     asked = os.environ.get("OPENACLNN_DEVICE") or "cpu"
     return str(_current.get("openaclnn", {}).get("device", asked))
 
@@ -129,11 +129,11 @@ def _check(settings: dict[str, Any]) -> None:
 
 
 def start_sanitizer() -> None:
-    """Have the program watched from now on, where the configuration in force asks for it."""
+    """Start the sanitizer, if the configuration in force asks for it."""
     asked = _current.get("openaclnn", {}).get("sanitize")
     if asked:
         _sanitizer().watch_process(_sanitizer().Settings.parse(asked))
 
 
 def _sanitizer() -> Any:
-    return importlib.import_module("openaclnn.sanitizer")  # which stands above all of this
+    return importlib.import_module("openaclnn.sanitizer")  # a package above this one

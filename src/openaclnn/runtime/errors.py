@@ -1,4 +1,4 @@
-"""How the runtime fails: one exception inside, a status and a message outside."""
+"""How the runtime fails: inside it raises `AclFailure`; decorators turn that into a status and a message for callers."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class AclFailure(Exception):  # noqa: N818 - a status, not an error class
 
 
 def refuse(code: int, argument: str, expected: str, got: object) -> AclFailure:
-    """The failure of a function that does not know the C name it was called under."""
+    """A failure without the C name of the function, which the decorators below fill in."""
     return AclFailure(code, "", argument, expected, str(got))
 
 
@@ -66,8 +66,8 @@ def is_null(handle: object) -> bool:
 
 
 def live(handle: Any, kind: type[T], what: str, argument: str, code: int, null: int = 0) -> T:
-    """A handle as the object that it is, a live one of a kind, which is `what` in messages; foreign and destroyed ones are refused, and with
-    `null`, that code, a null pointer."""
+    """The handle, typed as a live one of a kind, which messages call `what`. Foreign and destroyed handles are refused with `code`, and null with
+    the code `null`, if there is one."""
     if not isinstance(handle, kind):
         article = "an" if what[0] in "ae" else "a"
         if null and is_null(handle):
@@ -94,15 +94,15 @@ def last_error(*, clear: bool = False) -> int:
 
 
 def report(code: int, text: str) -> int:
-    """Keep a failure as this thread's last error and recent message; gives the code back."""
+    """Keep a failure as this thread's last error and recent message; returns the code."""
     _last.code = int(code)
-    with suppress(MemoryError):  # the status must come back all the same
+    with suppress(MemoryError):  # the status must be returned even without a message
         record_message(code, text)
     return int(code)
 
 
 def lacks_memory(error: BaseException) -> bool:
-    """Whether that is why something failed: ctypes and locks have other words for it."""
+    """Whether a lack of memory caused an exception, which ctypes and locks report by exceptions of other types."""
     if isinstance(error, (ctypes.ArgumentError, RuntimeError)):
         return "MemoryError" in str(error) or "can't allocate" in str(error)
     return isinstance(error, MemoryError)
@@ -127,7 +127,7 @@ def _report_exception(function: str, error: Exception) -> int:
 
 
 def returns_status(function: Callable[P, None]) -> Callable[P, int]:
-    """The function returns its status alone."""
+    """Decorates a function of the runtime so that it returns its status alone."""
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> int:
@@ -141,7 +141,7 @@ def returns_status(function: Callable[P, None]) -> Callable[P, int]:
 
 
 def returns_value(default: T) -> Callable[[Callable[P, T]], Callable[P, tuple[int, T]]]:
-    """The function returns `(status, value)`; the value is `default` where it failed."""
+    """Decorates a function of the runtime so that it returns `(status, value)`; the value is `default` where it failed."""
 
     def decorate(function: Callable[P, T]) -> Callable[P, tuple[int, T]]:
         @functools.wraps(function)
@@ -157,7 +157,7 @@ def returns_value(default: T) -> Callable[[Callable[P, T]], Callable[P, tuple[in
 
 
 def null_on_failure(function: Callable[P, T]) -> Callable[P, T | None]:
-    """The function returns its object, or None where it failed (a null pointer in C)."""
+    """Decorates a function of the runtime so that it returns its object, or None where it failed (a null pointer in C)."""
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> T | None:
