@@ -9,7 +9,7 @@ import pytest
 
 from conftest import run_python
 from openaclnn.core import forks
-from openaclnn.engines.machine import apart
+from openaclnn.engines.machine import compile_thread
 
 
 def script(body: str, folder: Path) -> str:
@@ -89,9 +89,9 @@ def test_work_apart() -> None:
     """Its result and its failure come back, from a thread with a stack of its own."""
     here = threading.get_ident()
     before = threading.stack_size()
-    assert apart.run_apart(threading.get_ident) != here
+    assert compile_thread.run_uninterrupted(threading.get_ident) != here
     with pytest.raises(ZeroDivisionError):
-        apart.run_apart(lambda: 1 // 0)
+        compile_thread.run_uninterrupted(lambda: 1 // 0)
     assert threading.stack_size() == before
 
 
@@ -99,18 +99,20 @@ def test_without_threads_it_is_done_here(monkeypatch: pytest.MonkeyPatch) -> Non
     def no_thread(*arguments: object) -> int:
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(apart._thread, "start_new_thread", no_thread)
-    assert apart.run_apart(threading.get_ident) == threading.get_ident()
+    monkeypatch.setattr(compile_thread._thread, "start_new_thread", no_thread)
+    assert compile_thread.run_uninterrupted(threading.get_ident) == threading.get_ident()
 
 
 def test_a_thread_that_never_begins_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without memory a thread ends before its first line, and nobody tells who started it."""
     late = []
     monkeypatch.setattr(forks, "_ATTEMPTS", 1)
-    monkeypatch.setattr(apart._thread, "start_new_thread", lambda run, arguments: late.append(run))
+    monkeypatch.setattr(
+        compile_thread._thread, "start_new_thread", lambda run, arguments: late.append(run)
+    )
     done: list[int] = []
     with pytest.raises(MemoryError, match="no memory for a thread"):
-        apart.run_apart(lambda: done.append(1))
+        compile_thread.run_uninterrupted(lambda: done.append(1))
     late[0]()  # if it begins after all, it finds nothing to do
     assert done == []
 
@@ -119,15 +121,15 @@ def test_without_room_for_a_thread_none_is_started(monkeypatch: pytest.MonkeyPat
     def no_memory(*arguments: object) -> object:
         raise OSError("Cannot allocate memory")
 
-    monkeypatch.setattr(apart.mmap, "mmap", no_memory)
+    monkeypatch.setattr(compile_thread.mmap, "mmap", no_memory)
     with pytest.raises(MemoryError, match="no memory for a thread"):
-        apart.run_apart(threading.get_ident)
+        compile_thread.run_uninterrupted(threading.get_ident)
 
 
 def test_without_memory_for_a_lock_none_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
     def no_lock() -> object:
         raise RuntimeError("can't allocate lock")
 
-    monkeypatch.setattr(apart._thread, "allocate_lock", no_lock)
+    monkeypatch.setattr(compile_thread._thread, "allocate_lock", no_lock)
     with pytest.raises(MemoryError, match="no memory for a thread"):
-        apart.run_apart(threading.get_ident)
+        compile_thread.run_uninterrupted(threading.get_ident)

@@ -24,7 +24,7 @@ READING = {
     "core/interop.py": "what DLPack hands over, and memory that array interfaces describe",
     "core/products.py": "how often an object of ours is referred to",
     "core/tensor.py": "NumPy's arrays",
-    "engines/machine/ending.py": "words of our own libraries",
+    "engines/machine/process_exit.py": "words of our own libraries",
     "engines/machine/objects.py": "NumPy's arrays",
     "pyacl.py": "memory that the caller names",
     "repeat/code/read_copy_update.py": "words of ours",

@@ -23,7 +23,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from openaclnn.engines.machine import apart
+from openaclnn.engines.machine import compile_thread
 
 __all__ = ["FAULTS", "PATIENCE", "available", "run_driver"]
 
@@ -159,7 +159,7 @@ class Injector:
     def stay_here(self, sent: int) -> None:
         """Work that is done on another thread is done on this one, whose instructions are counted, where it is to end in the middle."""
         if sent == signal.SIGKILL:
-            apart._started = lambda run: False
+            compile_thread._started = lambda run: False
 
     def surround(self, fault: str, number: int) -> None:
         """Another clock, or others that take the time."""

@@ -18,7 +18,7 @@ from openaclnn.core.call import bind_leniently
 from openaclnn.core.dtypes import BOOL, dtype_of_code
 from openaclnn.core.products import current_product
 from openaclnn.core.status import AclnnError, Status
-from openaclnn.engines.machine import ending
+from openaclnn.engines.machine import process_exit
 from openaclnn.operators import find_operator, registry
 from openaclnn.runtime import context as contexts
 from openaclnn.runtime.errors import AclFailure, refuse, report
@@ -242,7 +242,7 @@ def connect(ffi: Any, lib: Any, digest: str) -> None:
             "relink the program with what `openaclnn-config --libs` prints now"
         )
     words = int(ffi.cast("uintptr_t", lib.openaclnn_ending_words()))
-    ending.hear_of_exit(words, lib.openaclnn_watch_exit)
+    process_exit.watch_exit(words, lib.openaclnn_watch_exit)
     if lib.openaclnn_in_c_program():
         contexts.require_contexts()
     conversions = Conversions(ffi, lib)

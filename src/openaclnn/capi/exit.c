@@ -1,6 +1,6 @@
 /* The end of a program: exit() takes LLVM's data away while other threads may be compiling with it. */
 
-/* Whether a thread is inside LLVM, and whether the process ends: engines/machine/ending.py knows the same. */
+/* Whether a thread is inside LLVM, and whether the process ends: engines/machine/process_exit.py knows the same. */
 static int32_t openaclnn_ending[2];
 #define OPENACLNN_EXIT_MILLISECONDS 5000
 

@@ -1,11 +1,11 @@
-"""Machine code made at run time, through llvmlite: written in a small language of its own, compiled once, called as builtins.
+"""Machine code made at run time, through llvmlite: Python code writes a function in a small language, which is compiled once and called as a builtin.
 
 The CPU engine's kernels, the GPU engine's launches and the fast path of repeated calls are written in it. Its modules import llvmlite, so
-they are imported where they are needed and not before.
+they are imported only where they are needed.
 
-`values.py` and `code.py` are the language, `assembly.py` writes it as LLVM's, `kinds.py` has its types, `numbers.py` the arithmetic of sizes over its values and Python's ints. `cache.py` compiles and keeps
-(`apart.py`: on a thread with a large stack; `ending.py`: a C program that ends waits for it). `builtins.py` makes functions for
-Python and for C++, `callers.py` has what calls one that computes, `objects.py` knows Python's objects. `host.py` and `modes.py` know the machine.
+`values.py` has the language's expressions, `code.py` its statements, `kinds.py` its types; `assembly.py` writes LLVM's text, and `numbers.py` has arithmetic of sizes for values and for Python
+ints. `cache.py` compiles functions and caches them (`compile_thread.py`: on a thread with a large stack; `process_exit.py`: a C program that ends waits for LLVM). `builtins.py` makes them callable
+from Python and C++, `callers.py` is the calling convention of runners, `objects.py` has the memory layout of Python's objects, `host.py` and `modes.py` describe the CPU.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import functools
 import importlib
 import importlib.util
 
-from openaclnn.engines.machine import ending
+from openaclnn.engines.machine import process_exit
 
 __all__ = ["unusable"]
 
@@ -29,5 +29,5 @@ def unusable() -> str | None:
         importlib.import_module("llvmlite.binding")
     except (ImportError, OSError) as error:
         return f"{compiler} cannot be loaded ({error})"
-    ending.loaded()
+    process_exit.note_loaded()
     return None

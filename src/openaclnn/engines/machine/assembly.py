@@ -1,7 +1,7 @@
-"""LLVM's assembly language, written as text: types, operands, blocks and functions.
+"""LLVM's assembly language, written as text: types, operands, blocks and functions. `values.py` and `code.py` write with its `Builder`.
 
-An instruction whose result depends on its operands alone is written once for all who need it, and before the loops that change none of its operands. So
-LLVM has less to read, and passes that would find the same are not run (`cache.py`). llvmlite has objects for this language too: making and printing those took
+An instruction whose result depends on its operands alone is written once (common subexpressions), and before loops that change none of its operands. So
+LLVM has less to read, and the passes that do the same are not run (`cache.py`). llvmlite has objects for this language, too: making and printing those took
 three times as long, up to a third of the time until a kernel was ready.
 """
 
@@ -17,7 +17,7 @@ from typing import Any
 
 
 class Type:
-    """Of values, memory or functions; it is written as its text."""
+    """An LLVM type of values, memory or functions; `text` is how LLVM writes it."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -27,7 +27,7 @@ class Type:
 
 
 class IntType(Type):
-    """Of integers, and of truth values, which have one bit."""
+    """A type of integers, or of truth values, which have one bit."""
 
     def __init__(self, text: str, width: int) -> None:
         super().__init__(text)
@@ -35,7 +35,7 @@ class IntType(Type):
 
 
 class FloatType(Type):
-    """Of floats; `packing` is what `struct` calls them."""
+    """A type of floats; `packing` is its format character in `struct`."""
 
     def __init__(self, text: str, width: int, packing: str) -> None:
         super().__init__(text)
@@ -62,7 +62,7 @@ PTR, VOID = Type("ptr"), Type("void")
 
 
 class Loop:
-    """A loop being written: what does not change in it goes to the end of the block before."""
+    """A loop being written: instructions whose operands do not change in it go to the end of the block `before`."""
 
     def __init__(self, before: Block) -> None:
         self.before = before
@@ -70,7 +70,7 @@ class Loop:
 
 
 class Block:
-    """Instructions up to a branch. Its dominator is a block that every way here leads through."""
+    """A basic block. Its dominator is a block that every path to it goes through."""
 
     __slots__ = ("depth", "dominator", "end", "label", "level", "lines", "loop")
 
@@ -86,7 +86,7 @@ class Block:
         return self.end is not None
 
     def precedes(self, other: Block) -> bool:
-        """Whether what is known here is known in another block."""
+        """Whether this block dominates another, so that values computed here are known there."""
         block: Block | None = other
         while block is not None and block.level > self.level:
             block = block.dominator
@@ -94,7 +94,7 @@ class Block:
 
 
 class Operand:
-    """A value of LLVM's: a constant, a function, an argument, or what an instruction gave."""
+    """A value of LLVM: a constant, a function, an argument, or the result of an instruction."""
 
     __slots__ = ("block", "depth", "negated", "text", "type")
 
@@ -127,7 +127,7 @@ def undefined(kind: Any) -> Operand:
 
 
 class Function(Operand):
-    """One that is declared, or has blocks."""
+    """A function: declared, or defined by its blocks."""
 
     __slots__ = ("arguments", "attributes", "blocks", "count", "kind", "known", "name")
 
@@ -166,7 +166,7 @@ class Module:
         self.metadata: list[str] = []
 
     def external(self, name: str) -> Operand:
-        """Words that the process knows by their name."""
+        """A global symbol of the process."""
         return self.names.setdefault(name, Operand(PTR, f'@"{name}"'))
 
     def noted(self, text: str) -> str:
@@ -183,7 +183,7 @@ class Module:
 
 
 def _computing(name: str, hoisted: bool = True) -> Callable[[Builder, Operand, Operand], Operand]:
-    """An instruction of two operands of one type, which it gives."""
+    """A method that writes an instruction of two operands of one type; the result has that type."""
 
     def instruction(self: Builder, first: Operand, second: Operand) -> Operand:
         return self.computed(first.type, f"{name} {first}, {second.text}", (first, second), hoisted)
@@ -214,7 +214,7 @@ class Builder:
     # Where to write.
 
     def new_block(self, name: str, dominator: Block | None = None, loop: Loop | None = None) -> Block:  # fmt: skip
-        """A block in the loop that is being written, or in another; what leads to it leads through this one, or through another."""
+        """A block in the loop that is being written, or in `loop`, dominated by the block that is being written, or by `dominator`."""
         here = self.block
         return self.function.new_block(name, dominator or here, loop or here.loop)
 
@@ -232,20 +232,20 @@ class Builder:
         return f"%v{self.function.count}"
 
     def effect(self, text: str) -> None:
-        """An instruction that gives nothing."""
+        """Write an instruction without a result."""
         assert self.block.end is None, f"{self.block.label} is left already"
         self.block.lines.append(f"  {text}")
 
     def result(self, kind: Any, text: str) -> Operand:
-        """What an instruction gives that is written where it stands."""
+        """Write an instruction here, and return its result."""
         assert self.block.end is None, f"{self.block.label} is left already"
         result = Operand(kind, self._name(), self.block)
         self.block.lines.append(f"  {result.text} = {text}")
         return result
 
     def computed(self, kind: Any, text: str, of: Sequence[Operand], hoisted: bool = True) -> Operand:  # fmt: skip
-        """What an instruction gives that depends on its operands alone: what gave it before, or the instruction, before the loops that its operands
-        do not change in. Not `hoisted`: it may trap where it would not be reached."""
+        """The result of an instruction that depends on its operands alone: that of an equal instruction before, or of a new one, written before all loops
+        that do not change its operands. With `hoisted` False, as for a division, which may trap, it is written here."""
         known, block = self.function.known.get(text), self.block
         if known is not None and known.block is not None and known.block.precedes(block):
             return known
@@ -341,7 +341,7 @@ class Builder:
         return self.computed(PTR, f"getelementptr {element}, {pointer}, {index}", (pointer, index))
 
     def load(self, place: Operand, kind: Any, align: int | None = None, volatile: bool = False) -> Operand:  # fmt: skip
-        """One that is volatile LLVM neither folds nor hoists nor moves past another."""
+        """Load from memory. A volatile load is neither folded nor hoisted nor moved past another by LLVM."""
         return self.result(kind, f"load {'volatile ' * volatile}{kind}, {place}{_aligned(align)}")
 
     def load_atomic(self, place: Operand, ordering: str, align: int, kind: Any) -> Operand:
@@ -355,7 +355,7 @@ class Builder:
         return self.result(value.type, f"atomicrmw {name} {place}, {value} {ordering}")
 
     def cmpxchg(self, place: Operand, old: Operand, new: Operand, orderings: str) -> Operand:
-        """Whether it exchanged them."""
+        """Compare and exchange. Returns whether memory had `old` and now has `new`."""
         both = self.result(Type(f"{{ {old.type}, i1 }}"), f"cmpxchg {place}, {old}, {new} {orderings}")  # fmt: skip
         return self.result(I1, f"extractvalue {both}, 1")
 
@@ -365,7 +365,7 @@ class Builder:
     # Calls.
 
     def call(self, function: Operand, result: Any, values: Sequence[Operand], pure: bool = False, how: str = "") -> Operand | None:  # fmt: skip
-        """What is `pure` depends on its operands alone."""
+        """Call a function. The result of a `pure` one depends on its operands alone."""
         text = f"{how}call {result} {function.text}({', '.join(map(str, values))})"
         if pure:
             return self.computed(result, text, values)
@@ -374,7 +374,7 @@ class Builder:
             return None
         return self.result(result, text)
 
-    # Ways on.
+    # Branches.
 
     def _end(self, text: str) -> None:
         assert self.block.end is None, f"{self.block.label} goes on already"
@@ -428,7 +428,7 @@ class Builder:
 
 
 class Phi(Operand):
-    """A value by the block that was left for its own: written when all are known."""
+    """A phi node: its value depends on the block that control came from. Its line is written again with each of these."""
 
     __slots__ = ("_line", "_lines", "_ways")
 

@@ -1,4 +1,4 @@
-"""Machine code as functions: builtins of the interpreter, whose calls cost 0.2 us where ctypes takes 1.8, and what C++ calls through a C interface."""
+"""Makes machine code callable: as builtins of the interpreter, whose calls take 0.2 us where ctypes takes 1.8, and as functions for C++. Also calls of CPython from machine code."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from openaclnn.engines.machine.modes import is_standard, read_mode, set_standard
 from openaclnn.engines.machine.values import Value
 
 EmitBuiltin = Callable[[Code, Array, Array, Value], None]
-"""Writes a builtin, of its control block, the addresses of its arguments and their number."""
+"""Writes a builtin's code, given its control block, the array of its arguments' addresses, and their number."""
 
 ENTRY = signature("i64", "i64", "i64", "i64")
 """CPython's fast calling convention: self, an array of arguments, their number; addresses are integers here."""
@@ -46,11 +46,11 @@ class _Block(int):
 
 
 def address_of_function(function: Any) -> int:
-    """Where a function of a shared library, or a ctypes callback, lies."""
+    """The address of a function of a shared library, or of a ctypes callback."""
     return ctypes.cast(function, ctypes.c_void_p).value or 0
 
 
-# What machine code has of CPython, under names of ours: a program that it is embedded in need not know it by its own.
+# The functions of CPython that machine code calls, as symbols with a prefix: a program that embeds Python need not export CPython's own symbols.
 _FUNCTIONS = (
     "PyBytes_AsString", "PyBytes_FromStringAndSize", "PyContextVar_Get", "PyErr_Clear", "PyErr_NoMemory", "PyErr_Occurred", "PyEval_RestoreThread",
     "PyEval_SaveThread", "PyFloat_FromDouble", "PyGC_Disable", "PyGC_Enable", "PyGILState_Ensure", "PyGILState_Release", "PyLong_AsLongLong", "PyLong_FromLongLong", "PyMem_RawFree",
@@ -61,7 +61,7 @@ _OBJECTS = {"None": None, "True": True, "False": False, "NotImplemented": NotImp
 
 
 def python(code: Code, name: str, result: str | None, *values: Value | Array | int) -> Value:
-    """Call a function of CPython's."""
+    """Call a function of CPython."""
     assert name in _FUNCTIONS, name
     return code.call_symbol(f"openaclnn_{name}", result, *values)
 
@@ -73,11 +73,11 @@ def object_of_python(code: Code, name: str) -> Value:
 
 
 def integer_of(code: Code, item: Value) -> Value:
-    """What the Python integer at an address says."""
+    """The value of the Python integer at an address, as an int64."""
     return python(code, "PyLong_AsLongLong", "i64", item)
 
 
-# Here, since code that has them may be loaded before any builtin is made.
+# Added at import, since cached code that needs the symbols may be loaded before any builtin is made.
 for _name in _FUNCTIONS:
     llvm.add_symbol(f"openaclnn_{_name}", address_of_function(getattr(ctypes.pythonapi, _name)))
 for _name, _object in _OBJECTS.items():
@@ -109,7 +109,7 @@ def _defined(name: str, emit: EmitBuiltin) -> int:
     def whole(code: Code, arguments: Sequence[Value]) -> None:
         self, passed, number = arguments
         mode = read_mode(code)
-        with code.when(~is_standard(mode), likely=False):  # once more, in the mode that we promise
+        with code.when(~is_standard(mode), likely=False):  # it calls itself in the standard mode
             set_standard(code)
             result = code.call_self(self, passed, number)
             write_mode(code, mode)
@@ -122,22 +122,22 @@ def _defined(name: str, emit: EmitBuiltin) -> int:
     return ctypes.addressof(definition)
 
 
-# Functions that C++ calls: they are given no block of their own, and C++ may raise an exception in them.
+# Functions that C++ calls: no control block is passed to them, and C++ that they call may throw an exception.
 
 
 def name_block(name: str, address: int) -> None:
-    """Let functions find a block by its name when they are loaded, so that their code is the same in every process."""
+    """Make a control block a symbol, by which functions refer to it, so that their code is the same in every process."""
     llvm.add_symbol(name, address)
 
 
 def external_block(code: Code, name: str) -> Array:
-    """The block of this name."""
+    """The control block with this symbol."""
     block = code.builder.module.external(name)
     return code.slots(code.value(code.builder.ptrtoint(block, I64)))
 
 
 def let_exceptions_pass(code: Code) -> None:
-    """C++'s exceptions may pass the function being written."""
+    """Let C++ exceptions unwind through the function being written."""
     attributes = code.builder.function.attributes
     attributes.discard("nounwind")
     attributes.add("uwtable")
@@ -147,7 +147,7 @@ def let_exceptions_pass(code: Code) -> None:
 
 
 def publish(address: int, word: int) -> None:
-    """Write a word: who reads it reads all that was written before it, and what we read from here on is later than it."""
+    """Write a word with full barriers: a thread that reads it also sees all that was written before it, and later reads here come after it."""
     _publish()(address, word)
 
 

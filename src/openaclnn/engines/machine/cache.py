@@ -32,7 +32,6 @@ from openaclnn.core.trust import (
     write_trusted,
 )
 from openaclnn.core.version import LOADED, __version__
-from openaclnn.engines.machine.apart import run_apart
 from openaclnn.engines.machine.assembly import (
     I64,
     PTR,
@@ -43,8 +42,9 @@ from openaclnn.engines.machine.assembly import (
     Module,
 )
 from openaclnn.engines.machine.code import LOOKUP_512, Code
-from openaclnn.engines.machine.ending import inside_llvm
+from openaclnn.engines.machine.compile_thread import run_uninterrupted
 from openaclnn.engines.machine.host import Machine, machine, this_machine
+from openaclnn.engines.machine.process_exit import inside_llvm
 from openaclnn.engines.machine.values import Value
 
 KERNEL = FunctionType(VOID, [PTR, I64, I64])
@@ -105,7 +105,7 @@ def compiled(
     if address is None:
         ours = ours and (getattr(emit, "func", emit).__module__ or "").startswith(_PACKAGE)
         build = functools.partial(_build, name, emit, signature, few, ours)
-        address = run_apart(functools.partial(_found_or_built, name, build))
+        address = run_uninterrupted(functools.partial(_found_or_built, name, build))
     return address
 
 

@@ -1,4 +1,4 @@
-"""What code must know of the CPU it is written for."""
+"""The CPU that machine code is written for: its vectors, its instructions, its caches."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ _other: Machine | None = None
 
 
 def machine() -> Machine:
-    """What code is written for: this machine's."""
+    """The vector unit that code is written for: this CPU's, or in tests another one."""
     return _other or this_machine()
 
 
 @contextmanager
 def written_for(other: Machine) -> Iterator[None]:
-    """Code is written as on another CPU, and LLVM splits vectors or leaves registers half empty: tests see on any machine what
-    others compute. It holds for calls that name their engine; what repeated calls and caches keep is of the CPU before."""
+    """For tests: code is written as on another CPU, so that any machine computes what that one does; LLVM splits vectors, or leaves registers half empty.
+    It holds for calls that name their engine; the fast path and caches keep code for the CPU before."""
     global _other
     before, _other = _other, other
     try:
@@ -46,7 +46,7 @@ def written_for(other: Machine) -> Iterator[None]:
 
 
 def vectors_of(lanes: int) -> AbstractContextManager[None]:
-    """Code as on a machine with vectors of so many FLOATs: NEON's 4, AVX2's 8, AVX-512's 16."""
+    """`written_for` a machine with vectors of so many FLOATs: NEON's 4, AVX2's 8, AVX-512's 16."""
     registers = 16 if lanes == 8 else 32
     return written_for(machine()._replace(lanes=lanes, registers=registers, neon=lanes == 4))
 
@@ -59,7 +59,7 @@ def on_arm() -> bool:
 
 @functools.cache
 def this_machine() -> Machine:
-    """What this CPU has, whatever code is written for."""
+    """This CPU's vector unit, whatever CPU code is written for."""
     features = dict(llvm.get_host_cpu_features())
     if on_arm():
         return Machine(4, 32, True, True, True)
@@ -85,10 +85,10 @@ _USUAL_CACHE = 1 << 25  # bytes, where the system does not say
 
 @functools.cache
 def last_cache() -> int:
-    """Bytes of the largest cache that a call may count on: of a large one half, as others use it, too.
+    """Bytes of the largest cache that a call may count on: half of a large one, which other processes use, too.
 
-    On 16 cores that are told 300 MiB, half makes ELU of 48 MiB take 0.6 to 1.1 of the time with 32 MiB, and 0.6 to 0.8 where a sum reads the
-    result behind it, and changes nothing beyond; the whole makes ELU of 128 MiB take 1.1 to 1.5 of it. On one core both swing too much to tell.
+    On 16 cores with a cache of 300 MiB, counting on half makes ELU of 48 MiB take 0.6 to 1.1 of the time that counting on 32 MiB does, 0.6 to 0.8 where a sum reads the
+    result after it, and larger ones as much; counting on all of it makes ELU of 128 MiB take 1.1 to 1.5 of it. On one core both vary too much to tell.
     """
-    told = max(cache_sizes().values(), default=0)
-    return min(told, max(told // 2, _USUAL_CACHE)) or _USUAL_CACHE
+    size = max(cache_sizes().values(), default=0)
+    return min(size, max(size // 2, _USUAL_CACHE)) or _USUAL_CACHE

@@ -1,4 +1,4 @@
-"""Kinds of elements by their short names, and how each lies in memory."""
+"""The element types (kinds) of the language by their short names, as f32, with LLVM's type in memory and the size of each."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SIZE = {"f32": 4, "f64": 8, "f16": 2, "bf16": 2, "i64": 8, "i32": 4, "i16": 2, "
 
 
 def constant(kind: Any, number: Any, lanes: int = 0) -> Any:
-    """A number as an LLVM constant; in every lane of a vector where there are lanes."""
+    """A number as an LLVM constant of a type; with `lanes`, a vector with the number in every lane."""
     if not isinstance(number, int if isinstance(kind, IntType) else (int, float)):
         raise TypeError(f"{number!r} is no constant of kind {kind}")
     if isinstance(kind, IntType):
@@ -48,7 +48,7 @@ _in_lanes: dict[tuple[Any, str, int], Operand] = {}
 
 
 def in_lanes(one: Any, lanes: int) -> Any:
-    """A constant in every lane of a vector. By its text, which tells -0 from 0, it is the same one for all code: writing it out takes long."""
+    """A vector with a constant in every lane, cached, since writing it takes long. The key is the constant's text, which tells -0 from 0."""
     key = one.type, one.text, lanes
     if key not in _in_lanes:
         _in_lanes[key] = assembly.constant(vector_type(one.type, lanes), [one] * lanes)
@@ -56,6 +56,6 @@ def in_lanes(one: Any, lanes: int) -> Any:
 
 
 def signature(result: str | None, *arguments: str) -> Any:
-    """A function's kind, by those of what it returns (None: nothing) and of its arguments."""
+    """A function's type, from the kinds of its result (None: it returns nothing) and its arguments."""
     kinds = [STORED[argument] for argument in arguments]
     return FunctionType(STORED[result] if result else VOID, kinds)

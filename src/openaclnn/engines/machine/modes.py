@@ -1,6 +1,6 @@
-"""The floating-point mode of the thread that runs a function: read it, compare it, set it.
+"""The floating-point mode of the thread that runs a function: code that reads it, compares it with IEEE 754's default, and sets it.
 
-What is not IEEE 754's own (subnormals flushed, other roundings, traps) are a few bits of MXCSR on x86-64 and of
+Other modes (subnormals flushed to zero, other roundings, traps) are a few bits of MXCSR on x86-64 and of
 FPCR on AArch64. Reading them takes a nanosecond.
 """
 
@@ -19,8 +19,8 @@ class _Register(NamedTuple):
     read: str
     write: str
     by_address: bool
-    mode: int  # the bits that say how to compute; the others tell what happened
-    standard: int
+    mode: int  # the bits of the mode; the others are flags of past exceptions
+    standard: int  # these bits for IEEE 754's default
 
 
 _X86 = _Register("llvm.x86.sse.stmxcsr", "llvm.x86.sse.ldmxcsr", True, 0xFFC0, 0x1F80)

@@ -1,7 +1,7 @@
-"""Arithmetic of sizes, over numbers that are Python's or those of machine code being written.
+"""Arithmetic of sizes that works on Python ints and on values of machine code being written.
 
-What follows from sizes and strides, as how work is cut into pieces, is one function of them. Called with ints it gives the cut of one problem;
-called with `values.Value`s it writes the code that cuts any. Both arms of a `where` are evaluated, so that divisors are 1 at least.
+So what is computed from sizes and strides, as how work is divided into pieces, is written once: called with ints the function returns the result for one problem; called
+with `values.Value`s it writes code that computes it at each call. Both arms of a `where` are evaluated, so a divisor must be at least 1 in the arm that is not taken, too.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ Truth: TypeAlias = Any
 
 
 def where(condition: Truth, yes: Number, no: Number) -> Number:
-    """One of two; what Python knows already is not written."""
+    """`yes` if the condition holds, else `no`. No code is written where Python knows the condition, or both are the same."""
     if condition.__class__ is bool:
         return yes if condition else no
     return yes if yes is no else condition.choose(yes, no)
 
 
 def all_of(*conditions: Truth) -> Truth:
-    """The same for `and`."""
+    """Whether all conditions hold; no code is written for those that Python knows."""
     every: Truth = True
     for condition in conditions:
         if condition is False:
@@ -35,14 +35,14 @@ def all_of(*conditions: Truth) -> Truth:
 
 
 def any_of(*conditions: Truth) -> Truth:
-    """The same for `or`."""
-    some: Truth = False
+    """Whether a condition holds; no code is written for those that Python knows."""
+    either: Truth = False
     for condition in conditions:
         if condition is True:
             return True
         if condition is not False:
-            some = condition if some is False else some | condition
-    return some
+            either = condition if either is False else either | condition
+    return either
 
 
 def inverse(condition: Truth) -> Truth:
@@ -50,7 +50,7 @@ def inverse(condition: Truth) -> Truth:
 
 
 def flag(condition: Truth) -> Number:
-    """1 or 0."""
+    """1 if a condition holds, else 0."""
     return int(condition) if condition.__class__ is bool else condition.to("i64")
 
 

@@ -1,4 +1,4 @@
-"""How CPython's and NumPy's objects lie in memory, in slots of eight bytes; needs no llvmlite."""
+"""The memory layout of CPython's and NumPy's objects, in slots of eight bytes. This module needs no llvmlite."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FLOAT_VALUE = HEADER_SLOTS
 
 
 def arrays_are_readable() -> bool:
-    """Whether NumPy's arrays lie in memory as in every CPython and NumPy so far."""
+    """Whether NumPy's arrays have this layout, which every CPython and NumPy so far has."""
     if sys.implementation.name != "cpython":
         return False
     probe = np.zeros((3, 5), np.float32)[::2]

@@ -1,4 +1,4 @@
-"""Work on a thread of its own: a stack that is large enough, and nothing that interrupts it.
+"""Runs the compiler on another thread, which has a large enough stack, and where no signal handler interrupts it.
 
 LLVM wants more stack than the threads of some programs have, and must not be left in the middle: an exception that a
 signal handler raises, in Python's main thread, waits until the work is over.
@@ -21,15 +21,15 @@ _ROOM = _STACK + (8 << 20)
 _NO_ROOM = "there is no memory for a thread to compile on"
 
 
-def run_apart(work: Callable[[], T]) -> T:
-    """What `work()` returns or raises."""
+def run_uninterrupted(work: Callable[[], T]) -> T:
+    """Call `work()` on another thread, or here if there can be none. Returns what it returns, or raises what it raises."""
     _check_room()
     try:
         done, begun = _thread.allocate_lock(), _thread.allocate_lock()
     except RuntimeError:  # for want of memory, says Python
         raise MemoryError(_NO_ROOM) from None
     done.acquire()
-    results: list[T | None] = [None]  # places, since there may be no memory to append
+    results: list[T | None] = [None]  # lists of one, since there may be no memory to append
     failures: list[BaseException | None] = [None]
     ended = [False]
 
@@ -48,13 +48,13 @@ def run_apart(work: Callable[[], T]) -> T:
     if not _started(run):
         run()
     interrupt: BaseException | None = None
-    while not ended[0]:  # not so any more as soon as the lock can be had, however we leave it
+    while not ended[0]:  # set before the lock is released, so it holds if waiting was interrupted
         try:
             woken = acquire_in_turns(done)
         except BaseException as error:
             interrupt = error
             continue
-        if not woken and begun.acquire(False):  # it ended before our first line, and nobody tells
+        if not woken and begun.acquire(False):  # the thread ended before `run` began
             raise MemoryError(_NO_ROOM)
     if interrupt is not None:
         raise interrupt
@@ -72,7 +72,7 @@ def _check_room() -> None:
 
 
 def _started(run: Callable[[], None]) -> bool:
-    """False where there can be no more threads, or the interpreter is ending."""
+    """Start a thread. False if there can be no more threads, or the interpreter is ending."""
     with stacks_of(_STACK):
         try:
             _thread.start_new_thread(run, ())
