@@ -633,6 +633,7 @@ def test_causes_are_counted(tmp_path: Path, capsys: Any) -> None:
         "271 cases: 1 passed, 30 refused, 240 skipped (240 another operator); "
     )
     assert main(["cases", str(listed(path, *others))]) == 3
+    assert main(["cases", str(listed(path))]) == 3  # a list of none, which must not pass
     assert main(["cases", str(listed(path, elu(), *others))]) == 0
     capsys.readouterr()
     assert main(["cases", str(path), "--json"]) == 0

@@ -279,7 +279,7 @@ class _Summary:
     def status(self) -> int:
         if self.counts["failed"] or self.counts["refused"]:
             return 1
-        return 3 if self.counts["skipped"] and not self.counts["passed"] else 0
+        return 0 if self.counts["passed"] else 3
 
     def show(self, as_json: bool) -> None:
         if as_json:
