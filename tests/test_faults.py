@@ -189,7 +189,7 @@ def test_the_cuda_driver_fails_at_each_call(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.undo()
     acl.aclInit(None)
     acl.aclFinalize()
-    monkeypatch.setattr(context, "selected", lambda: device)
+    monkeypatch.setattr(context, "selected_device", lambda: device)
     monkeypatch.setitem(runtime_device._devices, device.name, device)
     x = np.arange(50, dtype=np.float32)
 
