@@ -240,8 +240,8 @@ def collapse(
         axes.append((size, steps))
     if not axes:  # one element: kernels always have an axis to walk
         return (1,), [(0,)] * len(strides), offsets
-    for (_, one), (_, next_one) in pairwise(axes):
-        if one[-1] <= next_one[-1]:  # else they are in order
+    for (_, steps), (_, next_steps) in pairwise(axes):
+        if steps[-1] <= next_steps[-1]:  # else they are in order
             axes.sort(key=lambda axis: [-abs(step) for step in reversed(axis[1])])
             break
     merged = axes[:1]

@@ -333,9 +333,9 @@ def category(code: int) -> str:
 def record_message(code: int, text: str, rule: str = "") -> None:
     """Keep `text` for this thread's next `aclGetRecentErrMsg`, and show it where the environment asks for that."""
     stamp = datetime.now().strftime("%Y-%m-%d-%H:%M:%S.%f")[:-3]
-    told = f"{text} [{int(code)} {status_name(code)}]"
-    _messages().appendleft(f"[PID: {os.getpid()}] {stamp} {category(int(code))}: {told}")
-    _print_refusal(told, rule)
+    message = f"{text} [{int(code)} {status_name(code)}]"
+    _messages().appendleft(f"[PID: {os.getpid()}] {stamp} {category(int(code))}: {message}")
+    _print_refusal(message, rule)
 
 
 def take_message() -> str | None:

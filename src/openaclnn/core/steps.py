@@ -34,7 +34,7 @@ def channels_of(shape: tuple[int, ...]) -> int:
     return shape[1] if len(shape) > 1 else 1
 
 
-def _split(shape: tuple[int, ...], strides: tuple[int, ...], parts: tuple[int, ...]) -> tuple[int, ...]:  # fmt: skip
+def _split_strides(shape: tuple[int, ...], strides: tuple[int, ...], parts: tuple[int, ...]) -> tuple[int, ...]:  # fmt: skip
     """The strides where axis 1 is split into the axes `parts`."""
     if len(shape) < 2:
         return strides
@@ -42,12 +42,12 @@ def _split(shape: tuple[int, ...], strides: tuple[int, ...], parts: tuple[int, .
     return (strides[0], *behind, *strides[2:])
 
 
-def _parts(channels: Tensor) -> tuple[int, ...]:
+def _channel_axes(channels: Tensor) -> tuple[int, ...]:
     """The sizes of the axes that axis 1 is split into: the numbers of channels may lie along several."""
     return tuple([size for size in channels.shape if size != 1]) if channels.size > 1 else ()
 
 
-def _of_channels(tensor: Tensor, parts: tuple[int, ...], behind: int) -> tuple[int, ...]:
+def _channel_strides(tensor: Tensor, parts: tuple[int, ...], behind: int) -> tuple[int, ...]:
     """The strides of a tensor of numbers of channels along axis 0, the parts of axis 1, and `behind` further axes."""
     steps = [step for size, step in zip(tensor.shape, tensor.strides, strict=True) if size != 1]
     if len(steps) < len(parts):  # one axis of all channels
@@ -60,16 +60,16 @@ def channel_plan(
 ) -> Plan:  # fmt: skip
     """The plan of an elementwise kernel over a tensor and a number for each of its channels."""
     name, numbers = channels
-    parts, shape = _parts(numbers), output[1].shape
+    parts, shape = _channel_axes(numbers), output[1].shape
     if not parts:
         return elementwise_plan(operator, kernel, compute, [whole, channels], output, {})
     axes = (shape[0], *parts, *shape[2:])
 
     def view(tensor: Tensor) -> Tensor:
-        strides = _split(shape, tensor.strides, parts)
+        strides = _split_strides(shape, tensor.strides, parts)
         return Tensor.view(axes, tensor.dtype, strides, 0, None, tensor.device)
 
-    strides = _of_channels(numbers, parts, len(shape) - 2)
+    strides = _channel_strides(numbers, parts, len(shape) - 2)
     across = Tensor.view((1, *parts, *(1,) * (len(shape) - 2)), numbers.dtype, strides, 0, None, numbers.device)  # fmt: skip
     inputs = [(whole[0], view(whole[1])), (name, across)]
     plan = elementwise_plan(operator, kernel, compute, inputs, (output[0], view(output[1])), {})
@@ -87,12 +87,12 @@ def channel_sums_plan(
     one that adds up these sums.
     """
     kernel, of_rows, adding = kernels
-    shape, parts = output[1].shape, _parts(channels[1])
+    shape, parts = output[1].shape, _channel_axes(channels[1])
     axes = (shape[0], *parts, *shape[2:]) if parts else shape
     walks = [stretched(tensor, shape) for _, tensor in (*inputs, output)]
     if parts:
-        walks = [_split(shape, walk, parts) for walk in walks]
-        of_channels = [_of_channels(tensor, parts, len(shape) - 2) for _, tensor in (channels, sums)]  # fmt: skip
+        walks = [_split_strides(shape, walk, parts) for walk in walks]
+        of_channels = [_channel_strides(tensor, parts, len(shape) - 2) for _, tensor in (channels, sums)]  # fmt: skip
     else:
         of_channels = [(0,) * len(shape)] * 2
     marks = [int(bool(parts) and 0 < axis <= len(parts)) for axis in range(len(axes))]
@@ -191,22 +191,22 @@ def chunks(rows: int, columns: int) -> Iterator[tuple[int, int]]:
     return pairwise([*range(0, rows, max(1, CHUNK // columns)), rows])
 
 
-class Place(NamedTuple):
+class View(NamedTuple):
     """Where a tensor lies: the number of a plan's operand (scratch memory has the number behind the last), and an offset there in elements."""
 
-    place: int
+    number: int
     name: str
     tensor: Tensor
     offset: int = 0
     is_turned: bool = False
 
-    def rows(self, begin: int, end: int) -> Place:
+    def rows(self, begin: int, end: int) -> View:
         tensor = self.tensor
         view = Tensor.view((end - begin, *tensor.shape[1:]), tensor.dtype, tensor.strides, 0, None, tensor.device)  # fmt: skip
         return self._replace(tensor=view, offset=self.offset + begin * tensor.strides[0])
 
     @property
-    def turned(self) -> Place:
+    def turned(self) -> View:
         tensor = self.tensor
         view = Tensor.view(
             tensor.shape[::-1], tensor.dtype, tensor.strides[::-1], 0, None, tensor.device
@@ -226,28 +226,28 @@ class Steps:
     def __init__(self, operator: str, inputs: Mapping[str, Tensor], outputs: Mapping[str, Tensor]) -> None:  # fmt: skip
         self.operator = operator
         self.inputs = len(inputs)
-        self.places = [
-            Place(place, *named) for place, named in enumerate([*inputs.items(), *outputs.items()])
+        self.views = [
+            View(place, *named) for place, named in enumerate([*inputs.items(), *outputs.items()])
         ]
         self.steps: list[Step] = []
         self.bytes = 0
 
-    def __getitem__(self, name: str) -> Place:
-        return next(place for place in self.places if place.name == name)
+    def __getitem__(self, name: str) -> View:
+        return next(place for place in self.views if place.name == name)
 
-    def scratch(self, shape: tuple[int, ...], dtype: DType) -> Place:
+    def scratch(self, shape: tuple[int, ...], dtype: DType) -> View:
         """A tensor in scratch memory, whose rows begin at multiples of LINE."""
         count = LINE // dtype.itemsize
         pitch = -(-shape[-1] // count) * count
         begin, size = self.bytes // dtype.itemsize, pitch * (shape[0] if len(shape) > 1 else 1)
         self.bytes += size * dtype.itemsize
         strides = (pitch, 1)[-len(shape) :]
-        return Place(len(self.places), "", Tensor.view(shape, dtype, strides, 0, None, ""), begin)
+        return View(len(self.views), "", Tensor.view(shape, dtype, strides, 0, None, ""), begin)
 
-    def add(self, plan: Plan, places: Sequence[Place]) -> None:
-        self.steps.append(Step(plan, tuple([each.place for each in places])))
+    def add(self, plan: Plan, places: Sequence[View]) -> None:
+        self.steps.append(Step(plan, tuple([each.number for each in places])))
 
-    def multiply(self, left: Place, right: Place, out: Place, more: Place | None = None) -> None:
+    def add_product(self, left: View, right: View, out: View, more: View | None = None) -> None:
         """Add the step out = left (rows, terms) times right (terms, columns), plus `more`; computed in FLOAT and rounded once."""
         (rows, terms), (_, columns) = left.tensor.shape, right.tensor.shape
         places = [left, right, *([] if more is None else [more]), out]
@@ -257,7 +257,7 @@ class Steps:
         shape, turned = (rows, columns, terms), {"turned": (left.is_turned, right.is_turned)}
         self.add(Plan(self.operator, MATRIX_PRODUCT, FLOAT, shape, tuple(read), written, turned, fixed=True), places)  # fmt: skip
 
-    def walk(self, kernel: str, inputs: Sequence[tuple[Place, str]], outputs: Sequence[tuple[Place, str]], numbers: Mapping[str, Any]) -> None:  # fmt: skip
+    def add_rows(self, kernel: str, inputs: Sequence[tuple[View, str]], outputs: Sequence[tuple[View, str]], numbers: Mapping[str, Any]) -> None:  # fmt: skip
         """Add a row formula over the rows of its first operand; each operand has a role of `class_plan`."""
         both = [*inputs, *outputs]
         named = [(place.name, place.tensor, role) for place, role in both]
@@ -268,7 +268,7 @@ class Steps:
         plan = replace(plan, inputs=tuple(moved[:count]), output=moved[count], more=tuple(moved[count + 1 :]))  # fmt: skip
         self.add(plan, [place for place, _ in both])
 
-    def compute(self, kernel: str, inputs: Sequence[Place], outputs: Sequence[Place], numbers: Mapping[str, Any]) -> None:  # fmt: skip
+    def add_kernel(self, kernel: str, inputs: Sequence[View], outputs: Sequence[View], numbers: Mapping[str, Any]) -> None:  # fmt: skip
         """Add a kernel over vectors."""
         places = [*inputs, *outputs]
         operands = [each.operand(each.tensor.strides) for each in places]
@@ -278,7 +278,7 @@ class Steps:
 
     def plan(self, kernel: str, shape: tuple[int, ...], spared: Sequence[Operand] = ()) -> Plan:
         """The plan of all steps, under one kernel's name; `shape` says how much work it is."""
-        operands = [each.operand(each.tensor.strides) for each in self.places]
+        operands = [each.operand(each.tensor.strides) for each in self.views]
         first = self.inputs
         return Plan(
             self.operator, kernel, FLOAT, shape, tuple(operands[:first]), operands[first], {}, more=tuple(operands[first + 1 :]), spared=tuple(spared),

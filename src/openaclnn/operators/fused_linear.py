@@ -87,20 +87,20 @@ def _plan(call: Call) -> Plan:
     local = steps.scratch((rows,), INT64)
     first = values["vocabStartIndex"]
     numbers = {"first": first, "columns": min(columns, values["vocabEndIndex"] - first)}
-    steps.compute(PLACED_TARGETS, [steps["target"]], [local, *(steps[each] for each in PLACES)], numbers)  # fmt: skip
+    steps.add_kernel(PLACED_TARGETS, [steps["target"]], [local, *(steps[each] for each in PLACES)], numbers)  # fmt: skip
     formula = formulas.online_max_sum_and_logits if kept else formulas.online_max_sum
     cuts = list(chunks(rows, columns))
     logits = steps.scratch((cuts[0][1], columns), FLOAT)
     for begin, end in cuts:
-        held = logits.rows(0, end - begin)
-        steps.multiply(steps["input"].rows(begin, end), steps["weight"].turned, held)
+        chunk = logits.rows(0, end - begin)
+        steps.add_product(steps["input"].rows(begin, end), steps["weight"].turned, chunk)
         written = [(steps[each].rows(begin, end), "positions") for each in ROWS]
         if kept:
             written.append((steps[LOGITS].rows(begin, end), "full"))
-        read = [(held, "full"), (local.rows(begin, end), "positions")]
-        steps.walk(formula.name, read, written, {"first_class": 0})
-    left = values[LOGITS]
-    spared = [] if kept or left is None else [Operand(LOGITS, left.dtype, (), role="single")]
+        read = [(chunk, "full"), (local.rows(begin, end), "positions")]
+        steps.add_rows(formula.name, read, written, {"first_class": 0})
+    output = values[LOGITS]
+    spared = [] if kept or output is None else [Operand(LOGITS, output.dtype, (), role="single")]
     return steps.plan(formula.name, (rows, columns), spared)
 
 
@@ -189,12 +189,12 @@ READ = ("grad", "input", "weight", "targetMask", "maskedTarget")
 WRITTEN = ("inputGradOut", "weightGradOut")
 
 
-def _no_source(call: Call) -> str:
+def _softmax_fault(call: Call) -> str:
     """The fault of a call with neither probabilities nor both tensors that they are computed from."""
     return "null" if call[SHARE] is None and None in (call[TOP], call[SUM]) else ""
 
 
-def _few_bits(call: Call) -> str:
+def _mask_fault(call: Call) -> str:
     rows, mask = _sizes(call)[0], call.tensor("targetMask")
     enough = mask.size == rows if mask.dtype is BOOL else 8 * mask.size >= rows
     return "" if enough else f"shape {mask.shape}"
@@ -215,24 +215,24 @@ def _gradient_plan(call: Call) -> Plan:
     steps = Steps(name, {each: values[each] for each in used}, {each: values[each] for each in WRITTEN})  # fmt: skip
     formula = formulas.gradient_of_shares if shared else formulas.gradient_of_logits
     weight, local = steps["weight"], steps.scratch((rows,), INT64)
-    steps.compute(RESTORED_TARGETS, [steps["targetMask"], steps["maskedTarget"]], [local], {})
+    steps.add_kernel(RESTORED_TARGETS, [steps["targetMask"], steps["maskedTarget"]], [local], {})
     cuts = list(chunks(rows, columns))
-    most = cuts[0][1]
-    gradient = steps.scratch((most, columns), weight.tensor.dtype)
-    logits = None if shared else steps.scratch((most, columns), FLOAT)
+    chunk_rows = cuts[0][1]
+    gradient = steps.scratch((chunk_rows, columns), weight.tensor.dtype)
+    logits = None if shared else steps.scratch((chunk_rows, columns), FLOAT)
     total = steps.scratch((columns, features), FLOAT) if len(cuts) > 1 else None
     for begin, end in cuts:
-        x, held = steps["input"].rows(begin, end), gradient.rows(0, end - begin)
+        x, chunk = steps["input"].rows(begin, end), gradient.rows(0, end - begin)
         per_row = [(each.rows(begin, end), "positions") for each in (local, *(steps[step] for step in used[5:] if not shared), steps["grad"])]  # fmt: skip
         if logits is None:
-            whole = steps[SHARE].rows(begin, end)
+            values_read = steps[SHARE].rows(begin, end)
         else:
-            whole = logits.rows(0, end - begin)
-            steps.multiply(x, weight.turned, whole)
-        steps.walk(formula.name, [(whole, "full"), *per_row], [(held, "full")], {"ignore_index": -1})  # fmt: skip
-        steps.multiply(held, weight, steps[WRITTEN[0]].rows(begin, end))
+            values_read = logits.rows(0, end - begin)
+            steps.add_product(x, weight.turned, values_read)
+        steps.add_rows(formula.name, [(values_read, "full"), *per_row], [(chunk, "full")], {"ignore_index": -1})  # fmt: skip
+        steps.add_product(chunk, weight, steps[WRITTEN[0]].rows(begin, end))
         into = steps[WRITTEN[1]] if total is None or end == rows else total
-        steps.multiply(held.turned, x, into, total if begin else None)
+        steps.add_product(chunk.turned, x, into, total if begin else None)
     return steps.plan(formula.name, (rows, columns))
 
 
@@ -287,7 +287,7 @@ declare(
     ),
     (
         checks.expect(
-            "1", f"{SHARE} is not null, or {TOP} and {SUM} are not", SHARE, f"a tensor, where {TOP} or {SUM} is none", _no_source, checks.NULL
+            "1", f"{SHARE} is not null, or {TOP} and {SUM} are not", SHARE, f"a tensor, where {TOP} or {SUM} is none", _softmax_fault, checks.NULL
         ),
         checks.not_null("2", *READ, *WRITTEN),
         checks.dtype_one_of("3", "grad", (FLOAT,)),
@@ -303,7 +303,7 @@ declare(
         _shapes_of("grad", "rows"),
         checks.expect("13", "the product has so few columns", "weight", f"{LEAST_CLASSES} columns at least with {SHARE}", _on_products(lambda call: f"shape {call.tensor('weight').shape}" if call[SHARE] is not None and _sizes(call)[1] < LEAST_CLASSES else "")),
         _has_features("14"),
-        checks.expect("15", "targetMask has a bit for each row, or a truth value", "targetMask", "a bit for each of input's rows, or a truth value", _few_bits),
+        checks.expect("15", "targetMask has a bit for each row, or a truth value", "targetMask", "a bit for each of input's rows, or a truth value", _mask_fault),
         checks.shape_is("16", "maskedTarget", _shape("rows"), "of input's rows"),
         *(checks.shape_is("17", name, _shape("rows"), "of input's rows") for name in (TOP, SUM)),
         checks.shape_is("17", SHARE, _shape("rows", "columns"), "of input's rows and weight's"),

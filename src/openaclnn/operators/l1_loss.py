@@ -136,8 +136,8 @@ def _result_shape(operator: Any, row: str) -> list[Check]:
     def shapes(call: Call) -> tuple[tuple[int, ...], ...]:
         return (rules.value_shape(call),) if call.reduction == "none" else ((1,), ())
 
-    told = "that of the inputs broadcast if reduction is none, otherwise one element"
-    return [checks.shape_is(row, "result", shapes, told)]
+    text = "that of the inputs broadcast if reduction is none, otherwise one element"
+    return [checks.shape_is(row, "result", shapes, text)]
 
 
 # No difference is smaller than a beta of 0, which leaves the plain absolute difference.

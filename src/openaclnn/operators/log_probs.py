@@ -33,13 +33,13 @@ from openaclnn.operators.rows import Array, Indices, counted_targets, widened
 
 def row_operator(
     name: str, summary: str, formula: str, kernel: RowFormula, read: Sequence[str], written: Sequence[str], reference: Callable[..., Any],
-    sample: Sample, numbers: Sequence[Parameter] = (), told: Callable[[Call], dict[str, Any]] = lambda call: {},
+    sample: Sample, numbers: Sequence[Parameter] = (), values: Callable[[Call], dict[str, Any]] = lambda call: {},
     free: Sequence[Free] = (), rules: Sequence[checks.Check] = (),
 ) -> Operator:  # fmt: skip
     """An inner operator of rows along the last axis, whose inputs have the roles of its row formula's operands."""
     results = {"out": "full"} if written == ["out"] else dict.fromkeys([f"{each}Out" for each in written], "positions")  # fmt: skip
     return inner_operator(
-        name, summary, formula, kernel.name, dict(zip(read, kernel.roles, strict=True)), results, reference, (sample,), numbers, numbers=told,
+        name, summary, formula, kernel.name, dict(zip(read, kernel.roles, strict=True)), results, reference, (sample,), numbers, numbers=values,
         free=free, class_axis=-1, compute=FLOAT, rules=(checks.rank_at_most("5", "input"), *rules),
     )  # fmt: skip
 
@@ -112,14 +112,14 @@ def _operator(
 ) -> Operator:  # fmt: skip
     targeted = "target" in read
 
-    def told(call: Call) -> dict[str, Any]:
+    def values(call: Call) -> dict[str, Any]:
         excess = float_of(call["excess"])
         numbers = {"ignore_index": call["ignoreIndex"]} if targeted else {}
         return {**numbers, "excess": excess, "scales": excess != 0}
 
     numbers = (_IGNORED, EXCESS) if targeted else (EXCESS,)
     free = (Free("ignore_index", integer=True), _FREE_EXCESS) if targeted else (_FREE_EXCESS,)
-    return row_operator(name, summary, formula, kernel, read, written, reference, sample, numbers, told, free, RULES)  # fmt: skip
+    return row_operator(name, summary, formula, kernel, read, written, reference, sample, numbers, values, free, RULES)  # fmt: skip
 
 
 _PROBABILITIES = "z = (1 + excess) * input, top = max z, rest = log(sum of exp(z - top)), log p = (z - top) - rest, along the last axis\n"
@@ -273,12 +273,12 @@ _SMOOTHING = (
 _BETA = Parameter("beta", Kind.DOUBLE, "the teacher's share of the mean", default=0.0)
 
 
-def _told_of_smoothing(call: Call) -> dict[str, Any]:
+def _smoothing_numbers(call: Call) -> dict[str, Any]:
     keep, spread = float_of(call["keep"]), float_of(call["spread"])
     return {"keep": keep, "spread": spread, "smooths": keep != 1 or spread != 0}
 
 
-def _told_of_teacher(call: Call) -> dict[str, Any]:
+def _teacher_numbers(call: Call) -> dict[str, Any]:
     beta, excess = float_of(call["beta"]), float_of(call["excess"])
     return {
         "beta": beta, "excess": excess, "reverse": beta == 1, "mixed": 0 < beta < 1, "scales": excess != 0,
@@ -286,7 +286,7 @@ def _told_of_teacher(call: Call) -> dict[str, Any]:
 
 
 def _soft(name: str, text: str, formula: str, kernel: RowFormula, read: list[str], written: list[str], reference: Any, sample: Sample) -> Operator:  # fmt: skip
-    return row_operator(name, text, formula, kernel, read, written, reference, sample, _SMOOTHING, _told_of_smoothing)  # fmt: skip
+    return row_operator(name, text, formula, kernel, read, written, reference, sample, _SMOOTHING, _smoothing_numbers)  # fmt: skip
 
 
 _LOSS = "y = keep * share + spread{}; log p = (input - top) - rest; whole = sum of y; loss = sum of y * -log p"
@@ -318,7 +318,7 @@ DISTILLATION: tuple[Operator, ...] = (
     ),
     *(
         row_operator(
-            name, text, formula, kernel, read, written, reference, sample, (_BETA, EXCESS), _told_of_teacher, (),
+            name, text, formula, kernel, read, written, reference, sample, (_BETA, EXCESS), _teacher_numbers, (),
             (
                 *RULES,
                 checks.expect("7", "beta is in [0, 1]", "beta", "a value in [0, 1]", lambda call: "" if 0 <= call["beta"] <= 1 else str(call["beta"])),

@@ -110,10 +110,10 @@ def lacks_memory(error: BaseException) -> bool:
 
 def _report_exception(function: str, error: Exception) -> int:
     if lacks_memory(error):
-        told = _NO_MEMORY
+        text = _NO_MEMORY
         with suppress(MemoryError):
-            told = f"{function}: {error}" if error.args else f"{function}: {_NO_MEMORY}"
-        return report(AclError.ACL_ERROR_BAD_ALLOC, told)
+            text = f"{function}: {error}" if error.args else f"{function}: {_NO_MEMORY}"
+        return report(AclError.ACL_ERROR_BAD_ALLOC, text)
     if isinstance(error, AclFailure):
         error.function = error.function or function
         return report(error.code, str(error))

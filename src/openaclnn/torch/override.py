@@ -614,11 +614,11 @@ def _kernel(name: str, attempt: Callable[..., Any], device: str) -> tuple[Callab
             return {names[0] if override.in_place else "found"}
     except _unserved:
         pass"""
-    told = [] if keys else ["keys"]
+    declared = [] if keys else ["keys"]
     defaults |= {number: float(defaults[number]) for number in numbers if number in defaults}
-    told += [f"{one}={defaults[one]!r}" if one in defaults else one for one in names]
+    declared += [f"{one}={defaults[one]!r}" if one in defaults else one for one in names]
     source = f"""
-def tried({", ".join(told)}):{quick if numbers else ""}
+def tried({", ".join(declared)}):{quick if numbers else ""}
     found = _attempt({passed})
     return _call_boxed(keys, {passed}) if found is NotImplemented else found
 """
