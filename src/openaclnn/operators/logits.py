@@ -56,7 +56,7 @@ def reference(
     )  # fmt: skip
     assert loss is not None
     assert log_prob is not None
-    rest = work(0) - log_prob.max(axis=1)  # of the largest logit
+    rest = work(0) - log_prob.max(axis=1)  # the largest logit's log-probability is -rest
     top, shape = rows.max(axis=1), target.shape
     return loss.reshape(shape if reduction == "none" else ()), top.reshape(shape), rest.reshape(shape)  # fmt: skip
 

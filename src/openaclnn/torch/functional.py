@@ -145,7 +145,7 @@ def _first_loss_alone(
 def _nll_loss(
     input: Any, target: Any, weight: Any, _: Any, ignore_index: int, __: Any, reduction: str
 ) -> Any:  # fmt: skip
-    """The loss, or why it is PyTorch's."""
+    """The loss, or a text that says why PyTorch has to compute it."""
     fits = is_index(ignore_index) and _fits(input, target, weight, reduction)
     if not fits or (weight is not None and weight.dtype is not input.dtype):
         return why_declined(input)
@@ -261,7 +261,7 @@ def _cross_entropy(
     input: Any, target: Any, weight: Any, _: Any, ignore_index: int, __: Any, reduction: str, label_smoothing: float, zloss_scale: float,
     inplace: bool, token_weight: Any, denominator: Any, return_z_loss: bool,
 ) -> Any:  # fmt: skip
-    """The loss, or why it is PyTorch's."""
+    """The loss, or a text that says why PyTorch has to compute it."""
     if inplace and is_memory(input) and is_tracked(input) and writes_to_leaf(input):
         raise RuntimeError("inplace: a leaf that requires grad keeps its values, got one as input, or a view of one")  # fmt: skip
     options = reduction, ignore_index, label_smoothing, zloss_scale

@@ -26,7 +26,7 @@ class Formula(Function):  # type: ignore[misc]
 
     @staticmethod
     def _compiled_autograd_key(ctx: Any) -> tuple[Any, ...]:
-        """As `torch.autograd.Function` has it: what tells formulas apart where PyTorch compiles backward passes."""
+        """The key by which compiled autograd tells formulas apart, as `torch.autograd.Function` has it."""
         return (ctx._autograd_function_id,)
 
 
@@ -92,8 +92,8 @@ class Derivative:
 
 
 def _vjp(computed: Callable[..., Any], values: Sequence[Any]) -> tuple[Any, Callable[[Any], Any]]:
-    """What is computed of values, and what gives their gradients for those of the results: by autograd in this thread where tensors are saved
-    by somebody's hooks, which torch.func refuses.
+    """The results of a function of values, and the function from the results' gradients to the values' (pullback). Under saved-tensor hooks, which
+    torch.func refuses, autograd in this thread computes them.
     """
     try:
         results, pullback = torch.func.vjp(computed, *values)  # type: ignore[misc]
