@@ -1195,6 +1195,9 @@ class RowKernel(ClassKernel):
             run = least(RUN // items, ceil_div(positions, RUN_PARTS * line) * line)
             tile = where(by_runs, run, tile)
         pieces, grain = cut_tiles(problem, tile, classes)
+        if schedule.computes_long:
+            # Half as many are enough for some threads; where more are shared, how stays as it is.
+            grain = where(all_of(pieces > 1, pieces <= grain), most(grain // 2, 1), grain)
         lines = where(grouped, GROUPS, where(by_rows, ROWS, where(by_runs, RUNS, POSITIONS)))
         return Launches(lines, pieces, grain)
 

@@ -182,6 +182,8 @@ class Schedule:
     def __init__(self, graph: Graph) -> None:
         self.graph, needed = graph, _needed(graph)
         self.rows = [node for node in needed if "c" not in node.axes]
+        # Whether each class takes longer than its memory does.
+        self.computes_long = any(node.what in HEAVY and "c" in node.axes for node in needed)
         self.reductions = reductions = [
             node for node in needed if node.what in (*REDUCTIONS, OTHERS)
         ]
