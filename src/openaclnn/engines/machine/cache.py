@@ -1,9 +1,9 @@
-"""Machine code: compiled when first needed, kept in memory, and on disk for the next process.
+"""Compiles machine code when it is first needed, and caches it in memory, and on disk for the next process.
 
-A kernel's key is a hash of its LLVM IR, of the compiler's version and of the CPU, so that nothing stale
-can be found: an edited emitter makes other IR. Writing IR takes 1 to 30 ms, compiling 5 to 400 ms. So that the next process need not even write it,
-a list by kernels' names says which key each had. A list belongs to the sources' contents, so that all copies of a version share it. Reading them takes
-some 30 ms, once a copy: then what they have is known by their sizes and times, as Python knows its bytecode.
+A kernel's key is a hash of its LLVM IR, of the compiler's version and of the CPU, so that no stale code
+is found: an edited emitter makes other IR. Writing IR takes 1 to 30 ms, compiling 5 to 400 ms. So that the next process need not even write it,
+a file lists the keys of kernels by their names. There is one for each state of the package's sources, told by a digest of their contents, so that all copies of a version
+share it. Reading the sources takes some 30 ms, once for each copy: after that their sizes and times tell the digest, as they tell Python whether bytecode is current.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ KERNEL = FunctionType(VOID, [PTR, I64, I64])
 """void kernel(int64_t *arguments, int64_t start, int64_t stop): what `pool.launch` runs."""
 
 Emit = Callable[[Code, Sequence[Value]], None]
-"""Of the function under construction, and its arguments."""
+"""Writes a function, given the code object of the function and its arguments."""
 
 Few = Callable[[Code, Sequence[Value]], Value]
-"""Whether a call of it is one of few elements."""
+"""Writes the condition, given the same, that a call has at most FEW elements."""
 
 FEW = 512
-"""Elements of a call that is better off with vectors of 256 bits where 512 can be had: a processor that was given wider ones runs
+"""Elements up to which a call has vectors of 256 bits on a CPU with 512: a CPU that has run wider ones is
 slower for a while, which takes a tenth to a quarter of such a call. From some thousand elements on the wider ones gain more."""
 
 _NARROW_LANES = 8
@@ -98,9 +98,9 @@ def machine_key() -> str:
 def compiled(
     name: str, emit: Emit, signature: Any = KERNEL, few: Few | None = None, ours: bool = True
 ) -> int:
-    """The address of the function that `emit(code, arguments)` writes; `name` must tell it from all others. `few` tells calls
-    of few elements. Not `ours`: what it writes
-    depends on more than the package's sources, Python, NumPy and the CPU."""
+    """The address of the function that `emit(code, arguments)` writes. `name` is its key: no other function may have it. With `few`, calls
+    of few elements have narrower vectors. `ours` is False if the code depends
+    on more than the package's sources, Python, NumPy and the CPU: then its key is not listed by its name."""
     address = _addresses.get((name, machine()))
     if address is None:
         ours = ours and (getattr(emit, "func", emit).__module__ or "").startswith(_PACKAGE)
@@ -150,8 +150,8 @@ def _source_of(name: str, emit: Emit, signature: Any, few: Few | None) -> str:
 
 
 def _of_two_widths(module: Module, emit: Emit, signature: Any, few: Few) -> str:
-    """A function that chooses between two with the same operations on the same lanes, and so the same bits: LLVM is told that registers
-    have 256 bits in one of them. `_compile` makes that one of the other, once it is optimised. Instructions of 512 bits forbid that."""
+    """A function that calls one of two with the same operations on the same lanes, and so with the same bits: in the narrow one LLVM uses registers of
+    256 bits. `_compile` copies it from the wide one after that is optimised. Where code has instructions of 512 bits, there is no narrow one."""
     wide = _write_function(module, "wide", emit, signature)
     wide.attributes.add("noinline")
     is_split = LOOKUP_512 not in module.names
@@ -185,7 +185,7 @@ def _write_function(module: Module, name: str, emit: Emit, signature: Any) -> Fu
 
 
 def _is_optimised() -> bool:
-    """Code for another machine, which tests alone run, is compiled as it is: it has the same bits, and takes an eighth of the time."""
+    """Whether code is optimised: not if it is for another CPU, as in tests. It has the same bits, and compiles in an eighth of the time."""
     return machine() == this_machine()
 
 
@@ -194,8 +194,8 @@ def _compile(source: str) -> bytes:
     if _is_optimised():
         builder = llvm.create_pass_builder(_target(), llvm.create_pipeline_tuning_options())
         passes = llvm.create_new_function_pass_manager()
-        # The vectors are written out, the loops unrolled, the functions one, and nothing is computed twice or in a loop that does not change it (`assembly.py`):
-        # what LLVM's second level has beyond these passes takes as long as all that follows, for as many instructions.
+        # Vectors are explicit, loops unrolled, functions inlined, common subexpressions merged and loop invariants hoisted (`assembly.py`). LLVM's level 2 has more passes than
+        # these, which would take as long as code generation, and leave as many instructions.
         passes.add_sroa_pass()
         passes.add_simplify_cfg_pass()
         passes.add_instruction_combine_pass()
@@ -215,7 +215,7 @@ _WIDE = re.compile(r"^(define .*) @wide(\(.*) #\d+ \{\n((?:.*\n)*?\}\n)", re.M)
 
 
 def _with_narrow(text: str) -> str:
-    """The same module with the narrow function, a copy of the wide one."""
+    """The module with the narrow function, as a copy of the wide one."""
     wide = _WIDE.search(text)
     assert wide is not None
     head, arguments, body = wide.groups()
@@ -232,7 +232,7 @@ def _load(code: bytes) -> int:
 
 
 def _read(path: Path | None) -> bytes | None:
-    """A file's code, or None where it is missing, damaged or not trusted: its digest stands before it."""
+    """The code in a file; None if it is missing, not trusted, or does not have the digest that is written before it."""
     data = None if path is None else read_trusted(path)
     if data is None or not data.startswith(CODE_MARK):
         return None
@@ -242,7 +242,7 @@ def _read(path: Path | None) -> bytes | None:
 
 
 def _write(path: Path | None, code: bytes) -> None:
-    """Keep code for other processes; a folder that cannot be written is no fault."""
+    """Keep code for other processes; a folder that cannot be written to is no error."""
     if path is not None:
         with contextlib.suppress(OSError):
             write_trusted(path, CODE_MARK + hashlib.sha256(code).digest() + code)
@@ -251,11 +251,11 @@ def _write(path: Path | None, code: bytes) -> None:
 # The keys of kernels by their names.
 
 _LINE = re.compile(rb"^([0-9a-f]{40}) ([0-9a-f]{40})$", re.M)
-_JUST_BEFORE = 2.0  # seconds: file systems' times may be as coarse
+_JUST_BEFORE = 2.0  # seconds: the resolution of some file systems' times
 
 
 class _KnownKeys:
-    """What the list of these sources in a folder says of a kernel. A line that is damaged says nothing, or names no file."""
+    """The key of a kernel by its name, in the list that a folder has for the current sources. A damaged line is skipped, or names no file."""
 
     _read: dict[Path, tuple[int, dict[bytes, bytes]]] = {}
 
@@ -267,7 +267,7 @@ class _KnownKeys:
 
     def _find(self, path: Path) -> str | None:
         size, lines = self._read.get(path, (-1, {}))
-        if self._name not in lines:  # by now another process may have entered it
+        if self._name not in lines:  # another process may have entered it since
             with contextlib.suppress(OSError):
                 if (now := os.stat(str(path)).st_size) != size:
                     lines = dict(_LINE.findall(read_trusted(path) or b""))
@@ -276,7 +276,7 @@ class _KnownKeys:
         return None if key is None else key.decode()
 
     def enter(self, key: str) -> None:
-        # Sources that changed since may be what wrote it.
+        # Not if sources have changed since: the code may be of the new ones.
         if self._path is not None and _sources() is not None:
             with contextlib.suppress(OSError):
                 append_trusted(self._path, CODE_MARK, b"%s %s\n" % (self._name, key.encode()))
@@ -284,7 +284,7 @@ class _KnownKeys:
 
 @functools.cache
 def _state(folder: Path) -> str | None:
-    """What IR depends on: the sources, Python's and NumPy's objects, and the compiler's machine. None where it cannot be told."""
+    """A digest of all that IR depends on: the sources, the versions of Python and NumPy, and `machine_key`. None if a source has changed or cannot be read."""
     sources = _sources()
     if sources is None:
         return None
@@ -304,8 +304,8 @@ _KNOWN = re.compile(re.escape(CODE_MARK) + rb"([0-9a-f]{40})")
 
 
 def _sources() -> str | None:
-    """The package's files by place, size and times; None where there are none, or one changed since this process loaded them."""
-    told = []
+    """The package's files with path, size and times; None if there are none, or one may have changed since this process loaded it."""
+    files = []
     for place, _, names in os.walk(_TOP):
         for name in names:
             if name.endswith(".py"):
@@ -313,12 +313,12 @@ def _sources() -> str | None:
                 about = os.stat(path)
                 if about.st_ctime > LOADED - _JUST_BEFORE:
                     return None
-                told.append(f"{path} {about.st_size} {about.st_mtime_ns} {about.st_ctime_ns}")
-    return "\n".join(sorted(told)) or None
+                files.append(f"{path} {about.st_size} {about.st_mtime_ns} {about.st_ctime_ns}")
+    return "\n".join(sorted(files)) or None
 
 
 def _contents() -> str | None:
-    """A digest of what they have in them; None where one cannot be read."""
+    """A digest of the sources' contents; None if one cannot be read."""
     total = hashlib.sha256()
     for path in sorted(_TOP.rglob("*.py")):
         try:

@@ -1,7 +1,7 @@
-"""The function being written: its constants and variables, calls, conditions and loops, and memory. `values.py` has the expressions.
+"""`Code`, the function being written: its constants and variables, calls, conditions and loops, and memory. `values.py` has the expressions.
 
 Addresses and indices are 64-bit integers. Every part of the package that makes machine code writes it in this
-language; the builder of `assembly.py` appears in its own files alone.
+language; only the modules of this folder use the builder of `assembly.py`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ LOOKUP_512 = "llvm.x86.avx512.permvar.sf.512"
 
 
 class Array:
-    """Elements of one kind side by side, from an address on; bfloat16 as the 16-bit integers they lie as."""
+    """Contiguous elements of one kind from an address on; bfloat16 elements are 16-bit integers."""
 
     def __init__(self, code: Code, address: Value | Any, kind: str) -> None:
         self.code, self.kind = code, kind
@@ -45,7 +45,7 @@ class Array:
         self.pointer = address.pointer if isinstance(address, Value) else address
 
     def place(self, index: Value | int) -> Any:
-        """Where an element lies, as LLVM wants it."""
+        """The address of an element as an LLVM pointer."""
         where = self.code.as_integer(index)
         return self.code.builder.gep(self.pointer, where.value, self.element)
 
@@ -53,16 +53,16 @@ class Array:
         return Value(self.code.builder, self.code.builder.ptrtoint(self.place(index), I64))
 
     def at(self, index: Value | int) -> Array:
-        """The same from an element on."""
+        """The array from an element on."""
         return Array(self.code, self.place(index), self.kind)
 
     def read(self, index: Value | int, align: int | None = None) -> Value:
-        """One element, as it lies."""
+        """One element, not converted."""
         load = self.code.builder.load(self.place(index), self.element, align or self.align)
         return Value(self.code.builder, load)
 
     def write(self, index: Value | int, value: Value | float) -> None:
-        """One element that has the kind already, or a Python number."""
+        """Write one element: a value of the array's kind, or a Python number."""
         stored = value.value if isinstance(value, Value) else constant(self.element, value)
         self._check(stored.type)
         self.code.builder.store(stored, self.place(index), self.align)
@@ -82,21 +82,21 @@ class Array:
     def load(
         self, index: Value, shape: Shape, volatile: bool = False, align: int | None = None
     ) -> Value:
-        """Consecutive elements as they lie, stream after stream; `volatile` loads come in the order written."""
+        """Consecutive elements, not converted, stream after stream. `volatile` loads stay in the order in which they are written."""
         builder, kind = self.code.builder, vector_type(self.element, shape.lanes)
         places = [self.place(index + shape.lanes * k) for k in range(shape.streams)]
         loads = [builder.load(place, kind, align or self.align, volatile) for place in places]
         return Value(builder, *loads)
 
     def store(self, value: Value, index: Value, align: int | None = None) -> None:
-        """Consecutive elements that have the kind already."""
+        """Store consecutive elements of the array's kind."""
         self._check(value.element)
         for k, part in enumerate(value.parts):
             place = self.place(index + value.lanes * k)
             self.code.builder.store(part, place, align or self.align)
 
     def stream(self, value: Value, index: Value) -> None:
-        """The same past the caches, for `Code.settle` to finish; each part of the value lies on a multiple of its size."""
+        """`store` with non-temporal stores, past the caches; `Code.settle` waits for them. The address of each part must be a multiple of its size."""
         self._check(value.element)
         for k, part in enumerate(value.parts):
             place = self.place(index + value.lanes * k)
@@ -129,11 +129,11 @@ class Code:
         return self.value(constant(STORED[kind], number, lanes))
 
     def joined(self, streams: Sequence[Value]) -> Value:
-        """Vectors of one stream each as one of many."""
+        """One vector of many streams, from vectors of one stream each."""
         return streams[0].join(streams)
 
     def variable(self, start: Value | int) -> Variable:
-        """One that starts as a value, as an int64, or by a `bool` as a truth value."""
+        """A variable with a start value; an int gives an int64, a `bool` a truth value."""
         if isinstance(start, int):
             start = self.value(constant(zero_of(start).type, start))
         return Variable(self.builder, start)
@@ -150,13 +150,13 @@ class Code:
         return self.value(self.builder.call(at, STORED[result] if result else VOID, passed))
 
     def _passed(self, one: Value | Array | int) -> Any:
-        """What a call passes: an array goes by its address."""
+        """An argument of a call as LLVM's value; an array is passed by its address."""
         if isinstance(one, int):
             return self.integer(one).value
         return (one if isinstance(one, Value) else one.address()).value
 
     def call_symbol(self, name: str, result: str | None, *values: Value | Array | int) -> Value:
-        """Call a function that the process knows by name."""
+        """Call a function by its symbol."""
         passed = [self._passed(one) for one in values]
         kind = STORED[result] if result else VOID
         return self.value(call_declared(self.builder, name, kind, *passed))
@@ -168,7 +168,7 @@ class Code:
         return self.value(self.builder.call(function, function.kind.result, passed))
 
     def take_place(self, function: Function) -> None:
-        """Let another function of this one's kind, which returns nothing, do its work."""
+        """Return by a tail call of another function of the same type, which returns nothing."""
         self.builder.call(function, VOID, self.builder.function.arguments, how="musttail ")
         self.builder.ret()
 
@@ -182,7 +182,7 @@ class Code:
     # Control.
 
     def ending(self, write: Callable[[], None]) -> Callable[[], None]:
-        """What goes from wherever it is called to code that is written once, and leaves the function."""
+        """Write code once that leaves the function. Returns what writes a jump to it."""
         block = self.builder.function.new_block("ending", self._once)
         with self.builder.in_block(block):
             write()
@@ -201,7 +201,7 @@ class Code:
 
     @contextmanager
     def first_of(self) -> Iterator[Callable[[], None]]:
-        """What is called inside to say that one of several ways was taken, and skips the others."""
+        """A block that what it yields leaves, when called inside: of several cases, the first that holds skips the others."""
         done = self.builder.new_block("done")
 
         def taken() -> None:
@@ -214,7 +214,7 @@ class Code:
 
     @contextmanager
     def forever(self) -> Iterator[Callable[[], None]]:
-        """Again and again, until what it gives is called inside; nothing can follow where it never is."""
+        """An endless loop, which what it yields leaves, when called inside."""
         builder, stopped = self.builder, False
         again = builder.new_block("again", loop=Loop(builder.block))
         after = builder.new_block("after", again)
@@ -308,11 +308,11 @@ class Code:
         return Array(self, address, kind)
 
     def slots(self, address: Value) -> Array:
-        """An array of int64, as arguments, control blocks and Python's objects lie."""
+        """An array of int64: arguments, a control block, or a Python object."""
         return Array(self, address, "i64")
 
     def frame(self, kind: str, count: int, lanes: int = 0, align: int = FRAME_ALIGNMENT) -> Array:
-        """Room in this function's frame, laundered so that LLVM does not see through its address."""
+        """An array in this function's stack frame. Its address goes through an integer, so that LLVM does not replace its elements by registers."""
         element = vector_type(STORED[kind], lanes) if lanes else STORED[kind]
         with self.builder.in_first_block():
             place = self.builder.alloca(f"[{count} x {element}]", align)
@@ -325,7 +325,7 @@ class Code:
 
     @contextmanager
     def once(self) -> Iterator[None]:
-        """What is written here runs before everything else, whatever loop it is asked for in."""
+        """Code that runs once at the function's start, in whatever loop it is written."""
         with self.builder.in_block(self._once):
             yield
 
@@ -363,7 +363,7 @@ class Code:
         return self.lanes_of([table.read(where) for where in indices])
 
     def lookup(self, table: Sequence[float], places: Value) -> Value:
-        """Those of 16 FLOATs that the last four bits of each integer say: an instruction of AVX-512 or NEON, three of AVX2."""
+        """Elements of a table of 16 FLOATs, by the last four bits of each integer: one instruction of AVX-512 or NEON, three of AVX2."""
         lanes = this_machine().lanes
         if not places.lanes:
             return self.lookup(table, places.splat(lanes)).lane(0)
@@ -422,7 +422,7 @@ class Code:
         self, source: Value, source_step: Value, target: Value, target_step: Value, count: Value,
         kind: str,
     ) -> None:  # fmt: skip
-        """Elements one by one; steps count bytes."""
+        """Copy elements one by one; steps are in bytes."""
         builder, element = self.builder, STORED[kind]
         start = self.integer(0)
         for unrolled in (8, 1):
@@ -439,7 +439,7 @@ class Code:
             start = stop
 
     def repeat(self, source: Value, target: Value, count: Value, kind: str) -> None:
-        """One element to so many places side by side."""
+        """Copy one element to `count` contiguous ones."""
         builder, size, start = self.builder, SIZE[kind], self.integer(0)
         value = builder.load(source.pointer, STORED[kind], size)
         for unrolled in (16, 1):
@@ -451,11 +451,11 @@ class Code:
             start = stop
 
     def clear(self, address: Value, size: Value) -> None:
-        """Zero bytes: the C library's memset, which knows the fastest way for a size."""
+        """Set bytes to zero, by the C library's memset."""
         self._of_bytes("memset.p0.i64", address, assembly.constant(I8, 0), size)
 
     def move(self, source: Value, target: Value, size: Value) -> None:
-        """Bytes to other memory: a few vectors of them, or the C library's memcpy."""
+        """Copy bytes, as a few vectors or by the C library's memcpy."""
         self._of_bytes("memcpy.p0.p0.i64", target, source.pointer, size)
 
     def _of_bytes(self, name: str, target: Value, what: Any, size: Value) -> None:
@@ -463,17 +463,17 @@ class Code:
         call_declared(self.builder, f"llvm.{name}", VOID, target.pointer, what, size.value, last)
 
     def prefetch(self, address: Value, written: bool = False, level: int = 1) -> None:
-        """Ask for a cache line that is read soon, or written, in this level of caches; any address will do."""
-        # To be read or written, to be kept, data.
+        """Prefetch a cache line that is read or written soon, into this level of caches. Any address is allowed."""
+        # LLVM's arguments: read or write, locality, and data cache.
         hints = (assembly.constant(I32, hint) for hint in (int(written), 4 - level, 1))
         call_declared(self.builder, "llvm.prefetch.p0", VOID, address.pointer, *hints)
 
     def settle(self) -> None:
-        """What was written past the caches is there for all threads before anything that follows."""
+        """A full barrier: non-temporal stores are visible to all threads before anything that follows."""
         self.builder.fence("seq_cst")
 
     def take_flag(self, array: Array, index: int) -> Value:
-        """Whether this thread turned an element from 0 to 1; what it then sees is what its last holder left."""
+        """Try to set an element from 0 to 1, as a lock. Returns whether this thread has; then it sees all that the last holder wrote."""
         zero, one = (assembly.constant(I64, number) for number in (0, 1))
         return self.value(self.builder.cmpxchg(array.place(index), zero, one, "acquire monotonic"))
 
@@ -481,13 +481,13 @@ class Code:
         self.builder.atomic_rmw("xchg", array.place(index), assembly.constant(I64, 0), "release")
 
     def add_shared(self, array: Array, index: int, value: Value) -> Value:
-        """Add to an element that other threads add to, and give what it was; what is read later is read after it."""
+        """Add to an element atomically, and return what it was. Later reads come after it."""
         return self.value(
             self.builder.atomic_rmw("add", array.place(index), value.value, "seq_cst")
         )
 
     def read_shared(self, array: Array, index: Value | int) -> Value:
-        """An element that another thread may be writing, and what it wrote before; read after what was added before."""
+        """Read an element that another thread may write: all that it wrote before is visible, too. The read comes after atomic additions before it."""
         place = array.place(index)
         return self.value(self.builder.load_atomic(place, "seq_cst", array.align, array.element))
 

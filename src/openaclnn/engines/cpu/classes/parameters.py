@@ -1,7 +1,7 @@
-"""What a class kernel must know of its plan, and its targets.
+"""The parameters of a kernel with a class axis, and how it reads targets.
 
-The parameters are one block of int64 slots, made once and read by name. A kernel's first argument is the block's address; the operands'
-addresses follow in the plan's order. Targets are classes, each of which counts or does not.
+Parameters are a block of int64 slots, written once and read by name. A kernel's first argument is the block's address, its second that of scratch memory; the operands'
+addresses follow in the plan's order. A target is a class index, which counts or is ignored.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from openaclnn.engines.machine.values import Shape, Value
 
 FIRST_ARGUMENT = 1  # slot 0 of a launch is its status word
 FIRST_OPERAND = 3  # after the parameter block and the scratch memory
-NOTHING_IGNORED = -1  # what no class is, where a plan names no target to leave out
+NOTHING_IGNORED = -1  # no class; for plans without ignore_index
 AXES = 3  # positions have at most this many axes; missing ones have size 1
 
 _OPERAND_FIELDS = ("at", "offset", "class_step", *(f"step{axis}" for axis in range(AXES)))
@@ -30,7 +30,7 @@ LAST_STEP = FIRST_STEP + AXES - 1
 
 
 def objection(plan: Plan, axes: int, rounds: bool = False) -> str | None:
-    """What keeps a kernel for positions of so many axes from serving a plan; None if nothing does. One that `rounds` may write another
+    """Why a kernel for positions of at most so many axes does not serve a plan; None if it does. A kernel that `rounds` may write another
     dtype than it computes in."""
     if len(plan.shape) > axes:
         return f"its positions have {len(plan.shape)} axes"
@@ -42,8 +42,8 @@ def objection(plan: Plan, axes: int, rounds: bool = False) -> str | None:
 
 
 def fields(operands: Sequence[str], others: Sequence[str]) -> dict[str, int]:
-    """The slot of every field: geometry, six for each operand, whether positions lie side by side in all operands, the bytes of an
-    element, then a kernel's own."""
+    """The slot of each field by its name: sizes, six fields for each operand, whether positions are contiguous in all operands, the bytes of an
+    element, then `others`."""
     names = [
         "classes", "ignore_index", "positions", *(f"size{axis}" for axis in range(AXES)),
         *(f"{operand}.{field}" for operand in operands for field in _OPERAND_FIELDS),
@@ -53,7 +53,7 @@ def fields(operands: Sequence[str], others: Sequence[str]) -> dict[str, int]:
 
 
 def places(slots: Mapping[str, int], names: Mapping[str, str]) -> dict[str, int]:
-    """Where the slots of each parameter's operand begin. `names` maps the kernel's operand names to parameters."""
+    """The first slot of each operand, by its parameter. `names` maps the kernel's names of operands to parameters."""
     return {parameter: slots[f"{name}.at"] for name, parameter in names.items()}
 
 
@@ -63,7 +63,7 @@ def pack(
     places: Sequence[int],
     others: Mapping[str, int],
 ) -> array[int]:
-    """The block of a plan, with the first slot of each of its operands; steps count bytes. Of more axes it has the last ones."""
+    """The block of a plan; `places` has the first slot of each operand. Steps are in bytes. If there are more axes than AXES, it has the last ones."""
     words = [0] * len(slots)
     shape = ((1,) * AXES + plan.shape)[-AXES:]
     ignored = plan.numbers.get("ignore_index", NOTHING_IGNORED)
@@ -81,13 +81,13 @@ def pack(
 
 
 def double(number: float) -> int:
-    """A FLOAT64 as a slot holds it."""
+    """The bits of a FLOAT64 as an int64, for a slot."""
     bits: int = struct.unpack("q", struct.pack("d", number))[0]
     return bits
 
 
 class Parameters:
-    """A kernel's view of its arguments."""
+    """A kernel's arguments in machine code: parameters by their names, and addresses of operands."""
 
     def __init__(self, code: Code, arguments: Value, slots: Mapping[str, int]) -> None:
         self.code, self.slots = code, slots
@@ -109,7 +109,7 @@ class Parameters:
         return self.code.load(self.block + 8 * self.slots[name], "f64")
 
     def address(self, operand: str) -> Value:
-        """Where an operand's first visited element lies; nonsense if it is absent, never to be read then."""
+        """The address of an operand's first element; if the plan lacks the operand, a number that must not be read from."""
         address = self.code.load(self.arguments + self[f"{operand}.at"] * 8, "i64")
         return address + self[f"{operand}.offset"]
 
@@ -118,13 +118,13 @@ class Parameters:
         return self.place(operand, self.split(index))
 
     def split(self, index: Value) -> tuple[Value, ...]:
-        """A position along each axis."""
+        """The index along each axis of a position's number."""
         rest = index.unsigned_div(self["size2"])
         first = rest.unsigned_div(self["size1"])
         return first, rest - first * self["size1"], index - rest * self["size2"]
 
     def place(self, operand: str, at: Sequence[Value]) -> Value:
-        """The address of an operand's element at a position along each axis."""
+        """The address of an operand's element at an index along each axis."""
         place = self.address(operand)
         for axis, where in enumerate(at):
             place = place + where * self[f"{operand}.step{axis}"]
@@ -133,8 +133,8 @@ class Parameters:
     def stretches(
         self, start: Value, stop: Value, operands: Iterable[str], body: Callable[[list[Value], Value, Value], None]
     ) -> None:  # fmt: skip
-        """`body(places, count, left)` for each stretch of positions [start, stop) along the last axis: where the operands' elements at its first one lie, how many it has, and
-        how many that axis has from there. Divisions for each position would take as long as a short row."""
+        """`body(places, count, left)` for each part of positions [start, stop) that is on one last axis: the addresses of the operands' elements at its first position, its number
+        of positions, and how many the axis has from there. Divisions for each position would take as long as a short row."""
         code, size = self.code, self["size2"]
         following = code.variable(start)
         with code.repeat_while(lambda: following.get() < stop):
@@ -145,12 +145,12 @@ class Parameters:
             following.set(first + count)
 
     def report_stray(self) -> None:
-        """Say that a target is neither a class nor the ignored value. Every thread writes the same 1."""
+        """Set the status: a target is neither a class nor the ignored value. Every thread writes the same 1."""
         self.code.store(self.code.integer(1), self.arguments, "i64")
 
 
 class ParametersOnce(Parameters):
-    """The same, each read once before everything else: what is written in between could be them, for all that LLVM knows."""
+    """`Parameters` that are each read once, at the kernel's start: LLVM must assume that any store may change them, and would read them again."""
 
     def __init__(self, code: Code, arguments: Value, slots: Mapping[str, int]) -> None:
         self.known: dict[tuple[str, str], Value] = {}
@@ -175,20 +175,20 @@ class ParametersOnce(Parameters):
 
 GROUP = 8  # neighbouring targets that are compared together
 KINDS = {INT64: "i64", INT32: "i32", UINT8: "u8"}
-"""What kernels call the dtypes of integers."""
+"""The machine language's names of integer dtypes."""
 
 
 def target_kind(plan: Plan) -> str:
-    """What kernels call the dtype of a plan's targets."""
+    """The machine language's name of the dtype of a plan's targets."""
     return KINDS[plan.inputs[plan.targets].dtype]
 
 
 class Target(NamedTuple):
-    """A target is a class and counts, or is the ignored value, or is astray."""
+    """A target: one that counts is a class and not the ignored value; a stray one is neither."""
 
     label: Value
-    inside: Value  # a class
-    heeded: Value  # not the ignored value
+    inside: Value  # whether it is a class
+    heeded: Value  # whether it is not the ignored value
 
     @property
     def counted(self) -> Value:
@@ -200,11 +200,11 @@ class Target(NamedTuple):
 
 
 class Targets:
-    """Reads targets of one kind."""
+    """Reads targets of one integer dtype."""
 
     def __init__(self, code: Code, parameters: Parameters, kind: str) -> None:
         self.code, self.kind, self.size = code, kind, SIZE[kind]
-        # Rows may have some of all classes, from this one on.
+        # The first class that rows have, if they have only some of all.
         self.first = parameters["first_class"] if "first_class" in parameters.slots else None
         self.classes, self.ignored = parameters["classes"], parameters["ignore_index"]
 
@@ -217,10 +217,10 @@ class Targets:
         return Target(label, label.below(self.classes), label != self.ignored)
 
     def of_vector(self, labels: Value) -> Target:
-        """Of targets as they lie in memory."""
+        """The same of a vector of targets, which is not converted yet."""
         return self.of(labels.unsigned("i64") if self.kind == "u8" else labels.to("i64"))
 
     def alike(self, place: Value) -> Value:
-        """Whether a group's targets, which lie side by side, are all the same."""
+        """Whether GROUP contiguous targets are all equal."""
         group = self.code.array(place, self.kind).load(self.code.integer(0), Shape(1, GROUP))
         return (group ^ group.lane(0)).reduce("or") == 0

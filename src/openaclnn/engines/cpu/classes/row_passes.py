@@ -413,7 +413,7 @@ class Line(Protocol):
 
 
 def larger(first: Value, second: Value) -> Value:
-    """The larger of two, NaN left out."""
+    """The larger of two; `first` if `second` is NaN."""
     return (second > first).choose(second, first)
 
 
@@ -447,8 +447,8 @@ class _Largest:
 
 
 class _Total:
-    """A running sum in FLOAT64, of numbers that are FLOAT64 before they are added: so small ones keep their digits beside large ones, and a row has
-    the same bits in either way that it is walked, but where sums cancel."""
+    """A running sum of elements as FLOAT64: small ones keep their digits beside large ones, and rounded to FLOAT a row's sum is the same in all
+    kinds of lines, but where sums cancel."""
 
     def __init__(self, code: Code, line: Line) -> None:
         self.code, self.line = code, line
@@ -489,13 +489,13 @@ class _Spread(_Total):
         self.weights = _Total(code, line)
 
     def lower_by(self, rise: Value, weights: Value) -> None:
-        """As if the largest had been another one."""
+        """Correct the sum after the largest has grown: each term changes by its weight times `rise`."""
         self.sum.set(self.sum.get() + weights * rise)
 
 
 class _Others(_Total):
-    """The sum of powers of a largest without its own 1, beside which small ones would lose their digits: near a loss of 0 all digits are theirs. Those that
-    are as large are counted instead."""
+    """The sum of powers relative to a largest, without the largest's own 1, beside which small ones would lose their digits: a loss near 0 is made of these. Classes
+    that are as large are counted instead."""
 
     def __init__(self, code: Code, line: Line) -> None:
         super().__init__(code, line)
@@ -518,7 +518,7 @@ class _Others(_Total):
         self.tied.set(self.zero)
 
     def lower_others(self, factor: Value, before: Value, raised: Value) -> None:
-        """Where the largest is raised: by a factor, what was summed before, with its own factor then."""
+        """Where the largest has grown: multiply by a factor the sum so far, which includes the former largest's ties and its own factor `before`."""
         old = self.sum.get() * before + self.ties.get()
         self.sum.set(raised.choose(old * factor, self.sum.get()))
         self.ties.set(raised.choose(0.0, self.ties.get()))
@@ -528,7 +528,7 @@ class _Others(_Total):
 
 
 class Passes:
-    """The passes over lines, being written."""
+    """Writes the passes of a schedule over lines."""
 
     def __init__(self, code: Code, schedule: Schedule) -> None:
         self.code, self.schedule = code, schedule
@@ -537,11 +537,11 @@ class Passes:
         self._shifted: ShiftedExp | None = None
 
     def over(self, line: Line) -> None:
-        """All of a line."""
+        """Write all passes over a line."""
         self.known: dict[int, Value] = {}  # FLOAT64, and truth values
         self.numbers: dict[int, Value] = {}  # the same for elements, FLOAT
         self.reciprocals: dict[int, Value] = {}
-        # Of a largest: what powers are computed with, and their factor.
+        # For each largest: what `ShiftedExp` computes powers with, and their factor.
         self.shifts: dict[int, tuple[tuple[Value, Value, Value], Value]] = {}
         self.reduced: dict[int, Value] = {}
         self.finite: dict[int, Value] = {}  # what is subtracted instead of a largest so far
@@ -600,15 +600,15 @@ class Passes:
         return self._shifted
 
     def _number(self, node: Node) -> Value:
-        """What is computed once a row."""
+        """A number of the row, computed from others in FLOAT64, or where it is a class's, in FLOAT."""
         operands = [self.known[one.index] for one in node.of]
         if node.what == "log1p" and node.of[0].index in self.schedule.others:
-            # To what FLOAT can show, for a third of the time.
+            # As exact as FLOAT shows, in a third of the time.
             return log1p_short(self.code, operands[0])
         if node.what == "log" and node.of[0].sums_powers:
-            # Of 1 and more: what is more than 1 has all digits that FLOAT shows, for a third of the time.
+            # The logarithm of 1 or more, as log1p of the rest: as exact as FLOAT shows, in a third of the time.
             return log1p_32(self.code, (operands[0] - 1.0).to("f32")).to("f64")
-        # A class's value is rounded as all are, so that what is the largest is equal to that.
+        # The value of a class is rounded to FLOAT as all elements are, so that the largest one equals `largest`.
         if (node.what in OPERATORS or node.what in Words64.WIDE) and not is_of_one_class(node):
             return self._computed(self.words64, node, operands)
         return self._computed(self.words, node, [one.to("f32") for one in operands]).to("f64")
@@ -620,7 +620,7 @@ class Passes:
         return value
 
     def _reduce(self, line: Line, phases: list[Phase]) -> Mapping[int, Any]:
-        """The phases of a level, block after block; what their reductions have come to."""
+        """Write the phases of a level, block after block. Returns their reductions."""
         code = self.code
         running: dict[int, Any] = {}
         before: dict[int, Variable] = {}
@@ -649,7 +649,7 @@ class Passes:
         def block(number: Value, count: Value) -> None:
             for phase in phases:
                 if line.one_row and phase.online and shifts:
-                    # Of most blocks no class is as large as the largest before, and none has to be left out.
+                    # In most blocks no class is as large as the largest so far, so that no power has to be left out.
                     highest = [running[top].of_block.get() >= before[top].get() for top in before]
                     with code.either(functools.reduce(operator.or_, highest)) as (some, none):
                         with some:

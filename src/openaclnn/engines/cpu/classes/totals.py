@@ -16,7 +16,7 @@ from openaclnn.engines.machine.values import Shape, Value
 
 BLOCK = 4096  # positions, or weights
 STRIDE = 16  # bytes of scratch memory for one block: two sums
-GRAIN = 8  # blocks that one thread sums faster than two
+GRAIN = 8  # blocks up to which one thread is faster than two
 
 
 def sum_targets(
@@ -36,7 +36,7 @@ def sum_targets(
 
 
 class _TargetSums:
-    """Four running sums: a single one would wait for each addition."""
+    """Four running sums, since a single one would wait for the latency of each addition."""
 
     def __init__(self, code: Code, parameters: Parameters, target: str, weight: str) -> None:
         self.code, self.weight = code, weight
@@ -60,7 +60,7 @@ class _TargetSums:
             self._count_only(first, count)
 
     def _count_only(self, first: Value, count: Value) -> None:
-        """Without weights: vectors of targets that lie side by side, then one at a time."""
+        """Without weights: vectors of contiguous targets, then one at a time."""
         code, shape = self.code, Shape(1, GROUP)
         together = (self.target_step == self.targets.size).choose(
             count - count.unsigned_rem(GROUP), 0
@@ -90,7 +90,7 @@ class _TargetSums:
         self._add(which, counted.choose(self._weight(counted.choose(target.label, 0)), 0.0))
 
     def _group(self, place: Value) -> None:
-        """Neighbours of one class count at once: 8 times a FLOAT is exact in FLOAT64."""
+        """Add GROUP neighbours of one class at once: 8 times a FLOAT is exact in FLOAT64."""
         target = self.targets.at(place)
         with self.code.either(self.targets.alike(place) & target.counted) as (together, apiece):
             with together:
@@ -119,7 +119,7 @@ def in_blocks(
     code: Code, count: Value, scratch: Value, first: Value, slots: int,
     block: Callable[[Value, Value], tuple[Value, ...]],
 ) -> list[Value]:  # fmt: skip
-    """Add up blocks of [0, count) in order: computed here, or left in scratch memory from block `first` on."""
+    """Add up the sums of the blocks of [0, count) in order: they are computed here, or, if `scratch` is not 0, read from there from block `first` on."""
     totals = [code.variable(code.double(0.0)) for _ in range(slots)]
     left = scratch != 0
     with code.loop(0, count, BLOCK) as start:
@@ -135,7 +135,7 @@ def in_blocks(
 
 
 def added_up(code: Code, scratch: Value, records: Value, slots: int) -> list[Value]:
-    """The sums of records in scratch memory, one after another."""
+    """The sums of the slots of records in scratch memory, added in order."""
     sums = [code.variable(code.double(0.0)) for _ in range(slots)]
     with code.loop(0, records) as number:
         record = code.array(scratch + number * (8 * slots), "f64")
@@ -145,7 +145,7 @@ def added_up(code: Code, scratch: Value, records: Value, slots: int) -> list[Val
 
 
 def emit_totals(target: str, weight: str, slots: Mapping[str, int]) -> Emit:
-    """The kernel that leaves one block's sums in scratch memory: first those of targets, then of weights."""
+    """What writes the kernel that leaves the sums of blocks in scratch memory: first those of targets, then those of weights."""
 
     def emit(code: Code, arguments: Sequence[Value]) -> None:
         block, first, last = arguments
@@ -173,7 +173,7 @@ def emit_totals(target: str, weight: str, slots: Mapping[str, int]) -> Emit:
 def blocks_first(
     mean: Number, weighted: Number, positions: Number, classes: Number, shared: Truth
 ) -> Number:
-    """Blocks that are summed before, if the work is shared: threads have several parts, which would each sum for themselves. 0: none."""
+    """How many blocks are added up in a launch before, if threads share the work, since otherwise each piece would add up all sums itself. 0: none."""
     blocks = block_count(positions) + block_count(classes) * weighted
     return where(shared & (mean + weighted > 0), blocks, 0)
 
@@ -183,7 +183,7 @@ def block_count(count: Number) -> Number:
 
 
 class Sums(NamedTuple):
-    """W and the number of counted rows (both 1 unless mean), the sum of all weights, and of infinity times each: FLOAT64."""
+    """The sum of counted targets' weights and their number (both 1 unless the loss is a mean), the sum of all weights, and that of infinity times each: FLOAT64."""
 
     total: Value
     rows_counted: Value
@@ -192,7 +192,7 @@ class Sums(NamedTuple):
 
 
 def sums_of(code: Code, parameters: Parameters, target: str, scratch: Value) -> Sums:
-    """Of blocks that are summed here, or were left in scratch memory, if that is not 0."""
+    """The sums, computed here, or read from scratch memory if that is not 0."""
     positions = parameters["positions"]
     mean, zero = parameters.flag("mean"), code.integer(0)
     total, rows_counted = in_blocks(
