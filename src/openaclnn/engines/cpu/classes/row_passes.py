@@ -639,10 +639,12 @@ class Passes:
         def summed(phase: Phase, number: Value, count: Value, apart: bool) -> None:
             for top in before if phase.online else ():
                 if line.one_block:
-                    self._shift_once(shifts.get(top), running[top].so_far.get())
+                    self._set_shift(shifts.get(top), running[top].so_far.get())
                 elif apart:
-                    self._raise(line, phase, number, top, running, before[top], shifts.get(top))
-                self._have(line, top, running[top].so_far.get(), shifts.get(top))
+                    self._rescale_sums(
+                        line, phase, number, top, running, before[top], shifts.get(top)
+                    )
+                self._set_largest(line, top, running[top].so_far.get(), shifts.get(top))
             self.apart = apart
             self._phase(line, phase, count, running)
 
@@ -673,7 +675,7 @@ class Passes:
         return _Spread if phase.online and spread_of(node) is not None else _Total
 
     def _top_of(self, node: Node) -> int:
-        """Of a total that follows a largest: that."""
+        """The index of the largest that a total is relative to."""
         spread = spread_of(node)
         if node.what == OTHERS:
             return self.schedule.shifted[node.of[0].index].index
@@ -682,7 +684,7 @@ class Passes:
         return top.index
 
     def _line_total(self, line: Line, node: Node, running: Mapping[int, Any]) -> Value:
-        """What a reduction has come to."""
+        """The value of a reduction over the whole line."""
         value: Value
         if node.what == OTHERS:
             top = self._top_of(node)
@@ -691,13 +693,13 @@ class Passes:
             return largest.is_nan().choose(math.nan, value)
         value = running[node.index].get(line)
         if node.online is not None:
-            # Powers of an infinite largest are none.
+            # Powers relative to an infinite largest are not defined.
             largest = self.reduced[node.online.index]
             value = value + (largest - largest)
         return value
 
-    def _raw(self, line: Line, node: Node, known: dict[int, Value], index: Value, shape: Shape) -> Value:  # fmt: skip
-        """A power of the largest without its factor."""
+    def _power_without_factor(self, line: Line, node: Node, known: dict[int, Value], index: Value, shape: Shape) -> Value:  # fmt: skip
+        """A power relative to a largest, without its factor."""
         key = -1 - node.index
         if key not in known:
             operand = self._element(line, node.of[0].of[0], known, index, shape)
@@ -706,11 +708,11 @@ class Passes:
             known[key] = self._shifted_exp().power(operand, (base, lowest, rounder))
         return known[key]
 
-    def _raise(
+    def _rescale_sums(
         self, line: Line, phase: Phase, number: Value, top: int, running: Mapping[int, Any], before: Variable,
         shift: list[Variable] | None,
     ) -> None:  # fmt: skip
-        """Have what was summed before as if the largest had been that of a block, where it is larger."""
+        """Rescale the sums so far to the largest of a block, where that is larger."""
         code, highest = self.code, running[top].so_far.get()
         raised = highest > before.get()
         with code.when(any_lane(raised)):
@@ -722,36 +724,38 @@ class Passes:
                 rescaled = [node for node in phase.reductions if self._top_of(node) == top]
                 for node in rescaled:
                     if node.online is not None and not node.sums_powers:
-                        # Those that the powers' total has not been rescaled for.
+                        # By how much the largest grows, for totals that need more than the powers' factor.
                         fall = (old == -math.inf).choose(0.0, old - known)
                         running[node.index].add(running[node.of[1].index], fall)
                 for node in rescaled:
                     total = running[node.index]
-                    self._lower(line, node, total, factor, old - known, raised, new, shift)
+                    self._rescale(line, node, total, factor, old - known, raised, new, shift)
             if shift is not None and new is not None:
                 for variable, value in zip(shift, (*new[0], new[1]), strict=True):
                     variable.set(value)
             before.set(highest)
 
-    def _shift_once(self, shift: list[Variable] | None, highest: Value) -> None:
-        """Have the shift of a largest that does not rise."""
+    def _set_shift(self, shift: list[Variable] | None, highest: Value) -> None:
+        """Set the shift of a largest that is final, as a line has one block."""
         if shift is not None:
             new, factor = self._shifted_exp().shift(highest.to("f64"))
             for variable, value in zip(shift, (*new, factor), strict=True):
                 variable.set(value)
 
-    def _have(self, line: Line, top: int, highest: Value, shift: list[Variable] | None) -> None:
-        """Have the largest so far for what is computed with it."""
-        # A block of minus infinity alone adds nothing, if there are others.
+    def _set_largest(
+        self, line: Line, top: int, highest: Value, shift: list[Variable] | None
+    ) -> None:
+        """Set the largest so far, and the shift, with which elements are computed."""
+        # With several blocks, one of minus infinity alone must add nothing.
         self.finite[top] = (line.several & (highest == -math.inf)).choose(0.0, highest)
         self.numbers[top] = self.finite[top] if shift is None else highest
         if shift is not None:
             self.shifts[top] = _shift_of(shift)
 
-    def _lower(
+    def _rescale(
         self, line: Line, node: Node, total: Any, factor: Value, rise: Value, raised: Value, new: Any, shift: Any
     ) -> None:  # fmt: skip
-        """What was summed before a largest rose."""
+        """Rescale one sum after its largest has grown."""
         spread = spread_of(node)
         if node.what == OTHERS:
             total.lower_others(factor / new[1], shift[-1].get(), raised)
@@ -759,7 +763,7 @@ class Passes:
             total.lower(factor)
         else:
             _, _, weight, part = spread
-            # Nothing was summed below all numbers.
+            # Before the first finite element nothing has been added up.
             rise = (rise > -math.inf).choose(rise * part, 0.0)
             count = line.start.to("f64") * (1 / self.code.lanes if line.one_row else 1.0)
             total.lower_by(rise, count if weight is None else total.weights.sum.get())
@@ -777,7 +781,7 @@ class Passes:
     def _written(
         self, line: Line, phase: Phase, count: Value, running: Mapping[int, Any], uses: tuple[Node, ...]
     ) -> None:  # fmt: skip
-        """A loop; of one row, what all its elements share is decided before."""
+        """Write a loop over the classes; for one row, the guard of peeled results is decided before it."""
         peeled = self.schedule.peeled if line.one_row and phase.writes else []
         if peeled:
             phase = dataclasses.replace(
@@ -793,10 +797,10 @@ class Passes:
                 for one in peeled:
                     line.fill(one.result, one.fill, count)
 
-    def _leaves(
+    def _loads(
         self, line: Line, phase: Phase, uses: tuple[Node, ...], index: Value, shape: Shape
     ) -> dict[int, Value]:
-        """What is loaded."""
+        """The saved nodes and inputs that a step of the loop loads."""
         known = {self._key(node): line.kept(node.index, index, shape) for node in uses}
         for node in self.schedule.reached(phase.roots, uses):
             if node.what == "input" and node.index not in known:
@@ -807,7 +811,7 @@ class Passes:
         self, line: Line, phase: Phase, count: Value, running: Mapping[int, Any], uses: tuple[Node, ...]
     ) -> None:  # fmt: skip
         def leaves(index: Value, shape: Shape) -> dict[int, Value]:
-            return self._leaves(line, phase, uses, index, shape)
+            return self._loads(line, phase, uses, index, shape)
 
         def body(
             shape: Shape, index: Value, mask: Value | None, loaded: dict[int, Value] | None
@@ -816,7 +820,7 @@ class Passes:
             for node in phase.reductions:
                 if node.what == OTHERS:
                     operand = self._element(line, node.of[0].of[0].of[0], known, index, shape)
-                    powers = self._raw(line, node.of[0], known, index, shape)
+                    powers = self._power_without_factor(line, node.of[0], known, index, shape)
                     tie = operand == line.spread(self.numbers[self._top_of(node)])
                     if mask is not None:
                         tie, powers = tie & mask, mask.choose(powers, 0.0)
@@ -858,7 +862,7 @@ class Passes:
 
     def _power(self, span: str) -> Exp:
         if span not in self._powers:
-            with self.code.once():  # its constants lie ready before the loops
+            with self.code.once():  # its constants are set before the loops
                 self._powers[span] = Exp(self.code, None, span)
         return self._powers[span]
 
@@ -870,13 +874,15 @@ class Passes:
     def _element(
         self, line: Line, node: Node, known: dict[int, Value], index: Value, shape: Shape
     ) -> Value:
-        """A value of some classes."""
+        """The elements of a node for some classes."""
         if "c" not in node.axes:
             return line.spread(self.numbers[node.index])
         if node.index not in known:
             if node.index in self.schedule.shifted:
                 factor = self.shifts[self.schedule.shifted[node.index].index][1]
-                value = self._raw(line, node, known, index, shape) * line.spread(factor.to("f32"))
+                value = self._power_without_factor(line, node, known, index, shape) * line.spread(
+                    factor.to("f32")
+                )
             elif is_power_times_number(node) and node.of[0].index not in self.schedule.saved:
                 x, factor = (self._element(line, one, known, index, shape) for one in (node.of[0].of[0], node.of[1]))  # fmt: skip
                 value = self._power("full").times(x, factor)
@@ -907,6 +913,6 @@ def _shift_of(variables: list[Variable]) -> tuple[tuple[Value, Value, Value], Va
 
 
 def _filled(values: Value, shape: Shape) -> Value:
-    """Of what is the same for some classes: one for each."""
+    """A value that is the same for all classes, in a shape."""
     wide = values if values.lanes else values.splat(shape.lanes)
     return wide if len(wide.parts) == shape.streams else wide.join([wide] * shape.streams)
