@@ -641,10 +641,10 @@ class Passes:
                 if line.one_block:
                     self._set_shift(shifts.get(top), running[top].so_far.get())
                 elif apart:
-                    self._rescale_sums(
+                    self._rescale_to(
                         line, phase, number, top, running, before[top], shifts.get(top)
                     )
-                self._set_largest(line, top, running[top].so_far.get(), shifts.get(top))
+                self._set_top(line, top, running[top].so_far.get(), shifts.get(top))
             self.apart = apart
             self._phase(line, phase, count, running)
 
@@ -698,7 +698,7 @@ class Passes:
             value = value + (largest - largest)
         return value
 
-    def _power_without_factor(self, line: Line, node: Node, known: dict[int, Value], index: Value, shape: Shape) -> Value:  # fmt: skip
+    def _raw_power(self, line: Line, node: Node, known: dict[int, Value], index: Value, shape: Shape) -> Value:  # fmt: skip
         """A power relative to a largest, without its factor."""
         key = -1 - node.index
         if key not in known:
@@ -708,11 +708,11 @@ class Passes:
             known[key] = self._shifted_exp().power(operand, (base, lowest, rounder))
         return known[key]
 
-    def _rescale_sums(
+    def _rescale_to(
         self, line: Line, phase: Phase, number: Value, top: int, running: Mapping[int, Any], before: Variable,
         shift: list[Variable] | None,
     ) -> None:  # fmt: skip
-        """Rescale the sums so far to the largest of a block, where that is larger."""
+        """Rescale the sums so far to a block's largest, where that is larger."""
         code, highest = self.code, running[top].so_far.get()
         raised = highest > before.get()
         with code.when(any_lane(raised)):
@@ -724,7 +724,7 @@ class Passes:
                 rescaled = [node for node in phase.reductions if self._top_of(node) == top]
                 for node in rescaled:
                     if node.online is not None and not node.sums_powers:
-                        # By how much the largest grows, for totals that need more than the powers' factor.
+                        # Such a total takes the powers' total times the growth, before that is rescaled.
                         fall = (old == -math.inf).choose(0.0, old - known)
                         running[node.index].add(running[node.of[1].index], fall)
                 for node in rescaled:
@@ -742,9 +742,7 @@ class Passes:
             for variable, value in zip(shift, (*new, factor), strict=True):
                 variable.set(value)
 
-    def _set_largest(
-        self, line: Line, top: int, highest: Value, shift: list[Variable] | None
-    ) -> None:
+    def _set_top(self, line: Line, top: int, highest: Value, shift: list[Variable] | None) -> None:
         """Set the largest so far, and the shift, with which elements are computed."""
         # With several blocks, one of minus infinity alone must add nothing.
         self.finite[top] = (line.several & (highest == -math.inf)).choose(0.0, highest)
@@ -820,7 +818,7 @@ class Passes:
             for node in phase.reductions:
                 if node.what == OTHERS:
                     operand = self._element(line, node.of[0].of[0].of[0], known, index, shape)
-                    powers = self._power_without_factor(line, node.of[0], known, index, shape)
+                    powers = self._raw_power(line, node.of[0], known, index, shape)
                     tie = operand == line.spread(self.numbers[self._top_of(node)])
                     if mask is not None:
                         tie, powers = tie & mask, mask.choose(powers, 0.0)
@@ -880,7 +878,7 @@ class Passes:
         if node.index not in known:
             if node.index in self.schedule.shifted:
                 factor = self.shifts[self.schedule.shifted[node.index].index][1]
-                value = self._power_without_factor(line, node, known, index, shape) * line.spread(
+                value = self._raw_power(line, node, known, index, shape) * line.spread(
                     factor.to("f32")
                 )
             elif is_power_times_number(node) and node.of[0].index not in self.schedule.saved:
