@@ -158,7 +158,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> Any:
     device = Pretend()
     acl.aclInit(None)
     acl.aclFinalize()
-    monkeypatch.setattr(context, "selected", lambda: device)
+    monkeypatch.setattr(context, "selected_device", lambda: device)
     yield device
     acl.aclInit(None)
     acl.aclFinalize()

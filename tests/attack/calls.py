@@ -263,7 +263,7 @@ class Attack:
         whole = inspect.signature(function).bind(**keywords)
         whole.apply_defaults()
         road = function.__globals__["_cache"]
-        arguments = *road._arrays_of(whole.arguments), *road._options_of(whole.arguments), None
+        arguments = *(whole.arguments[name] for name in (*road._passed, *road._options)), None
         if operator.output.in_place or road.call(*arguments) is NotImplemented:
             return
         for number in range(20):
