@@ -35,6 +35,8 @@ if MODE:
     ALL: dict[str, Any] = {"weighted": True, "smoothing": 0.1, "zloss_scale": 0.01}
 
 if MODE == "interpret":
+    from test_gpu_fused_backward import check_gradients_in_turn
+
     _step, _step_grad = make_plain_function(STEP), make_plain_function(STEP_GRAD)
 
     class Losses:
@@ -186,25 +188,8 @@ if MODE == "interpret":
         step.assert_right(1.0)
 
     def test_what_is_expected_is_what_was_given_twice() -> None:
-        # What is given, whether forward has written, and whether backward has.
-        turns = [
-            (1.0, True, False), (0.25, True, True), (0.25, False, True), (0.25, True, False), (1.0, True, True),
-            (0.25, False, True), (1.0, False, True), (1.0, False, True), (1.0, True, False), (nan, True, True),
-            (nan, False, True), (nan, True, False), (0.0, True, True), (0.0, False, True), (-0.0, True, True),
-        ]  # fmt: skip
         for reduction in ("mean", "none"):
-            step = Losses((40, 5), reduction)
-            seen: dict[str, Any] = {}
-            for gradient, ahead_of_it, late in turns:
-                step.forward()
-                assert bool((step.out != 7).all()) == ahead_of_it, gradient
-                before, step.out[1, 0] = step.out[1, 0], 9
-                step.backward(gradient)
-                assert (step.out[1, 0] != 9) == late, gradient
-                if not late:
-                    step.out[1, 0] = before
-                step.assert_right(gradient)
-                assert step.out.tobytes() == seen.setdefault(str(gradient), step.out.tobytes())
+            check_gradients_in_turn(Losses((40, 5), reduction), 1)
 
     def test_of_losses_of_their_own_what_is_another_is_written_anew() -> None:
         step = Losses((300, 4), "none")

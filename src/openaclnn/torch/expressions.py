@@ -36,6 +36,10 @@ def _gelu_tanh_slope(x: Any) -> Any:
     return share + x * share * (1.0 - share) * scale * (1.0 + 3.0 * 0.044715 * x * x)
 
 
+def _normal_pdf(x: Any) -> Any:
+    return torch.exp(-x * x / 2) * (0.5 / math.pi) ** 0.5
+
+
 WORDS: dict[str, Callable[..., Any]] = {
     **OPERATORS, "ratio": OPERATORS["/"], "fma": lambda x, y, z: x * y + z,
     **{
@@ -43,8 +47,8 @@ WORDS: dict[str, Callable[..., Any]] = {
         for name in ("where", "log", "log1p", "logit", "sqrt", "tanh", "abs", "minimum", "maximum", "erf", "erfc", "erfinv")
     },
     "log_sigmoid": functional.logsigmoid, "gelu": functional.gelu, "normal_cdf": torch.special.ndtr,
-    "normal_pdf": lambda x: torch.exp(-x * x / 2) * (0.5 / math.pi) ** 0.5,
-    "mish": functional.mish, "gelu_slope": lambda x: torch.special.ndtr(x) + x * torch.exp(-x * x / 2) * (0.5 / math.pi) ** 0.5,
+    "normal_pdf": _normal_pdf, "mish": functional.mish,
+    "gelu_slope": lambda x: torch.special.ndtr(x) + x * _normal_pdf(x),
     "gelu_tanh": lambda x: functional.gelu(x, approximate="tanh"), "gelu_tanh_slope": _gelu_tanh_slope,
     "exp": lambda *x: torch.exp(_sum(*x)), "expm1": lambda *x: torch.expm1(_sum(*x)),
     "sigmoid": lambda *x: torch.sigmoid(_sum(*x)), "softplus": lambda *x: functional.softplus(_sum(*x)),

@@ -36,8 +36,7 @@ from openaclnn.torch.dispatch import (
 from openaclnn.torch.elementwise import *  # noqa: F403
 from openaclnn.torch.fused_backward import (
     LEAST,
-    is_loss,
-    is_served,
+    first_loss,
     loss_ahead,
     loss_of_rows,
     may_be_ahead,
@@ -104,7 +103,7 @@ def nll_loss(
             alone: Any = _NLL_ALONE.fast(input, target, reduction, ignore_index)
             if alone is NotImplemented:
                 options = reduction, ignore_index
-                alone = _first_loss_alone(
+                alone = first_loss(
                     _NLL_ALONE, (input, target, *options), None, (*options, 0.0, 0.0)
                 )
             if alone is not NotImplemented:
@@ -127,19 +126,6 @@ def nll_loss(
             return loss
     slow: Tensor = _slow_nll(input, target, weight, size_average, ignore_index, reduce, reduction)
     return slow
-
-
-def _first_loss_alone(
-    kernel: Kernel, arguments: tuple[Any, ...], weight: Any, options: tuple[Any, ...]
-) -> Any:
-    """A loss on a CPU without what its gradient alone needs, in a call unlike all before, if the kernel takes it; else NotImplemented."""
-    input, target, *_ = arguments
-    fits = is_served(input, target) and input.dim() > 1 and input.numel()
-    return (
-        kernel.call(*arguments)
-        if fits and is_loss(input, target, weight, options)
-        else NotImplemented
-    )
 
 
 def _nll_loss(
@@ -240,7 +226,7 @@ def quick_cross_entropy(input: Any, target: Any, weight: Any, options: tuple[Any
         arguments = input, target, weight if weight is None else weight.float(), *options
         loss = _ENTROPY_ALONE.fast(*arguments)
         if loss is NotImplemented:
-            loss = _first_loss_alone(_ENTROPY_ALONE, arguments, weight, options)
+            loss = first_loss(_ENTROPY_ALONE, arguments, weight, options)
         if loss is not NotImplemented:
             return loss
     reduction, ignore_index, label_smoothing, zloss_scale = options

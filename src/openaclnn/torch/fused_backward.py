@@ -83,7 +83,7 @@ def _places(input: Any) -> Any:
     return None if input.is_contiguous() else (None, None, torch.empty_like(input))
 
 
-def is_loss(input: Any, target: Any, weight: Any, options: tuple[Any, ...]) -> bool:
+def _is_loss(input: Any, target: Any, weight: Any, options: tuple[Any, ...]) -> bool:
     """Whether all is plain memory of one device, nobody stands between, and shapes and numbers are those of a loss; weights are as PyTorch takes them."""
     reduction, ignored, smoothing, scale = options
     tensors = [input, target] if weight is None else [input, target, weight]
@@ -98,7 +98,7 @@ def is_loss(input: Any, target: Any, weight: Any, options: tuple[Any, ...]) -> b
 def _is_step(input: Any, target: Any, weight: Any, options: tuple[Any, ...]) -> bool:
     """Whether loss and gradient are computed in one go."""
     return (
-        is_loss(input, target, weight, options)
+        _is_loss(input, target, weight, options)
         and target.is_contiguous()
         and (weight is None or weight.is_contiguous())
         and current_engine() in (None, "triton")
@@ -199,12 +199,23 @@ def loss_of_rows(input: Any, target: Any, weight: Any, options: tuple[Any, ...])
     arguments = input, target, factors, reduction, ignored, smoothing
     results = _row_step.fast(*arguments)
     if results is NotImplemented:  # the first of its kind, if it is one
-        fits = is_served(input, target) and input.numel() and input.is_contiguous()
-        if not (fits and is_loss(input, target, weight, options)):
+        if input.is_contiguous():
+            results = first_loss(_row_step, arguments, weight, options)
+        if results is NotImplemented:
             return None
-        results = _row_step.call(*arguments)
     loss, ahead = results
     return CrossEntropyOfRows.apply(input, (loss, (target, weight), [options, ahead]))
+
+
+def first_loss(
+    kernel: Kernel, arguments: tuple[Any, ...], weight: Any, options: tuple[Any, ...]
+) -> Any:
+    """What a CPU's kernel computes in a call unlike all before, whose arguments begin with input and target, if it takes them; else NotImplemented."""
+    input, target, *_ = arguments
+    fits = _is_served(input, target) and input.dim() > 1 and input.numel()
+    if not (fits and _is_loss(input, target, weight, options)):
+        return NotImplemented
+    return kernel.call(*arguments)
 
 
 def takes_weight(input: Any, weight: Any) -> bool:
@@ -212,7 +223,7 @@ def takes_weight(input: Any, weight: Any) -> bool:
     return weight is None or (type(weight) in PLAIN and weight.dtype is input.dtype and not weight.requires_grad)  # fmt: skip
 
 
-def is_served(input: Any, target: Any) -> bool:
+def _is_served(input: Any, target: Any) -> bool:
     """Whether the CPU engine has kernels for this dtype, and for positions of three axes or what is like one."""
     if not (is_memory(input) and is_memory(target)):
         return False
