@@ -176,7 +176,7 @@ RANGES: dict[Callable[..., Any], list[tuple[float, ...]]] = {
     word_log1p: [(-0.999, 5), (-1e-3, 1e-3), (-1e-7, 1e-7), (1, 1e30)],
     word_tanh: [(-10, 10), (-1, 1), (-1e-4, 1e-4)],
     word_gate: [(-108, 5), (-1, 1)],  # as far as results are less than the least number
-    word_gelu: [(-14.4, -0.1, 3.1), (-0.1, 0.1, 1.6), (0.1, 15, 1.3)],
+    word_gelu: [(-14.4, -0.5), (-0.5, 0.1, 2.5), (0.1, 1, 1.8), (1, 15, 0.9)],
     word_gelu_slope: [
         (-14.6, -1.3, 4.3),
         (-0.4, -0.1, 2.3),

@@ -799,23 +799,19 @@ def gelu(x, PRECISE: tl.constexpr = True):
     if PRECISE:
         t = _least(tl.abs(x), 14.46)
         q, raised = _half_bell(t)
-        # exp(t^2 / 2) normal_cdf(-t) = u P(m) with u = 1 / (t + A), m = t u
-        u = reciprocal(t + 1.9743766784667969)
+        # exp(t^2 / 2) t normal_cdf(-t) = m P(m) with m = t / (t + A), of which rounding left e
+        u = reciprocal(t + 2.9233102798461914)
         m = t * u
-        left = tl.fma(m * -1.0, t, tl.fma(m, -1.9743766784667969, t))  # t less m (t + A)
-        v = m - 0.25
-        series = _horner(v, -0.0670013353228569, 0.20423297584056854, -0.07964441925287247, -0.07844170928001404)  # fmt: skip
-        series = _on(series, v, -0.07515677809715271, -0.010706872679293156, 0.13772277534008026)  # fmt: skip
-        series = _on(series, v, 0.1997469961643219, -0.0988994687795639, -0.6464091539382935)  # fmt: skip
-        series = tl.fma(series, v, 0.8343554735183716)
-        below = m * series
-        lost = tl.fma(m, series, below * -1.0)
-        growth = u * series
-        growth = tl.fma(growth * -1.0, m, growth)  # of m P(m) by what is left, nearly
-        lost = tl.fma(growth, left, tl.fma(below, q, lost))
+        e = u * tl.fma(m * -1.0, t, tl.fma(m, -2.9233102798461914, t))  # t less m (t + A)
+        e = tl.fma(e * -1.0, m, e)  # for the rounding of t + A, too
+        v = m - 0.375
+        series = _horner(v, -0.07843570411205292, -0.01969292387366295, 0.15371011197566986, 0.09118074178695679)  # fmt: skip
+        series = _on(series, v, -0.2971307933330536, -0.17093491554260254, 0.952504575252533)  # fmt: skip
+        series = tl.fma(tl.fma(series, v, -1.2262367010116577), v, 0.8649910688400269)
+        below = tl.fma(m, series, tl.fma(m, q, e) * series)
         # x or nothing; of minus infinity NaN
         above = x * (x >= 0).to(tl.float32)
-        result = tl.fma((below + lost) * raised, DOWN * -1.0, above)
+        result = tl.fma(below * raised, DOWN * -1.0, above)
     else:
         factor = tl.abs(_least(x, 14.46))  # infinity times nothing is NaN, but only below 0
         below = _normal_tail(x, factor, PRECISE)
