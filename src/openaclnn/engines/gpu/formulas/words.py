@@ -559,17 +559,14 @@ def _mantissa(x):
 def _log(n, f, left):
     """n ln 2 + log(1 + f) + left."""
     n = n.to(tl.float32)
-    series = _horner(
-        f, 0.06750279664993286, -0.11673499643802643, 0.11884847283363342, -0.12405844032764435
-    )
-    series = _on(series, f, 0.1422017514705658, -0.1666799932718277, 0.20002077519893646)
-    series = tl.fma(tl.fma(series, f, -0.25000008940696716), f, 0.3333331346511841)
+    series = _horner(f, -0.07637470215559006, 0.1276276409626007, -0.1315944939851761, 0.1420149952173233)  # fmt: skip
+    series = _on(series, f, -0.1662341207265854, 0.2000124454498291, -0.250008225440979)
+    series = tl.fma(series, f, 0.3333333134651184)
     square = f * f
     small = tl.fma(n, -2.12194440e-4, tl.fma(square * f, series, left))
     small = tl.fma(square, -0.5, small)
-    whole = n * 0.693359375
-    large = whole + f
-    return large + (small + (f - (large - whole)))
+    large = tl.fma(n, 0.693359375, f)  # of which the product is exact
+    return large + (small + (f - tl.fma(n, -0.693359375, large)))
 
 
 @triton.jit
@@ -678,7 +675,7 @@ def logit(x, PRECISE: tl.constexpr = True):
         below = 1.0 - x
         raised = x * 8388608.0  # so that none is subnormal
         ratio = raised * reciprocal(below)
-        left = tl.fma(ratio * -1.0, below, raised) - ratio * ((1.0 - below) - x)
+        left = tl.fma(ratio, x - (1.0 - below), tl.fma(ratio * -1.0, below, raised))
         n, f = _mantissa(ratio)
         result = _defined(ratio, _log(n - 23, f, left * reciprocal(raised)))
     else:
