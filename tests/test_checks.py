@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from conftest import OPERATORS, table_of
 from openaclnn import AclnnError, aclnn
 from openaclnn.core.call import AUTO, Call, bind_arguments
 from openaclnn.core.declare import Operator
+from openaclnn.core.dtypes import FLOAT
 from openaclnn.core.products import PRODUCTS, find_product
 from workloads import data_of
 from workloads.mistakes import Mistake, t
@@ -178,3 +180,13 @@ def test_no_kernel_is_asked_for_where_an_input_is_empty(empty: str) -> None:
     tensors = {"gradOutput": t((2, 1)), "self": t((2, 1)), "gradInput": t((2, 0)), empty: t((2, 0))}
     assert broken(operator, sound() | tensors, (True, True), "310p") is None
     assert broken(operator, sound(), (True, True), "310p")[1:] == (561103, "product")
+
+
+def test_an_axis_of_no_tensor_is_the_declarations_fault() -> None:
+    operator = openaclnn.find_operator("softmax")
+    dim = operator["dim"]
+    nameless = replace(operator, parameters=tuple([replace(p, axis="") if p is dim else p for p in operator.parameters]))  # fmt: skip
+    values = {"self": openaclnn.Tensor((2, 3), FLOAT), "dim": 1}
+    call = Call(nameless, {p.name: values.get(p.name, AUTO) for p in nameless.parameters}, find_product("default"))  # fmt: skip
+    with pytest.raises(TypeError, match="dim is declared without the tensor whose axis it is"):
+        call.axis("dim")

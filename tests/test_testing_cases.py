@@ -514,6 +514,19 @@ def test_the_product_in_force(tmp_path: Path) -> None:
         assert only(path, product="default").verdict == "passed"
 
 
+def test_two_columns_of_one_name(tmp_path: Path) -> None:
+    """They may say the same; what stands in both and differs is refused, whichever was meant."""
+    path = tmp_path / "cases.csv"
+    write_csv(path, [ELU | {"testcase_name": "a"}])
+    head, row = path.read_text().splitlines()
+    for again in ("a", ""):
+        path.write_text(f"{head},testcase_name\n{row},{again}\n")
+        assert [result.verdict for result in run(path)] == ["passed"]
+    path.write_text(f"{head},testcase_name\n{row},other\n")
+    with pytest.raises(FileError, match="line 2: two columns testcase_name, with a and other"):
+        run(path)
+
+
 def test_unknown_words() -> None:
     for wrong in (
         {"compare": "strict"},

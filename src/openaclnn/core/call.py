@@ -67,7 +67,10 @@ class Call:
         """The axis that a parameter numbers, counted from the front; None where its tensor has no such axis. A tensor of 0 dimensions
         counts as one of 1 dimension.
         """
-        number, rank = self.values[name], len(self.tensor(self.operator[name].axis).shape) or 1
+        tensor = self.operator[name].axis
+        if not tensor:
+            raise TypeError(f"{self.operator.name}: {name} is declared without the tensor whose axis it is (axis=)")  # fmt: skip
+        number, rank = self.values[name], len(self.tensor(tensor).shape) or 1
         return number % rank if -rank <= number < rank else None
 
     @property

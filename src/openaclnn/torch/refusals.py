@@ -21,15 +21,16 @@ def in_torch_words(error: AclnnError | MemoryError) -> Exception:
     """What PyTorch would raise."""
     if isinstance(error, MemoryError):
         return RuntimeError(f"openaclnn can't allocate memory: {error or 'there is none left'}")
+    said = str(error.args[0])
+    if not error.operator.startswith("aclnn"):  # ours, of which nobody has heard
+        said = said.removeprefix(f"{error.operator}: ")
     if error.status == Status.ACLNN_ERR_INNER_FIND_KERNEL_ERROR:
-        return UnservedError(error.args[0])
+        return UnservedError(said)
     if error.expected.startswith("class indices"):
-        return IndexError(
-            f"Target {error.got.partition(' ')[0]} is out of bounds. ({error.args[0]})"
-        )
+        return IndexError(f"Target {error.got.partition(' ')[0]} is out of bounds. ({said})")
     if error.expected in ("a number", "an integer"):
-        return TypeError(error.args[0])
-    return RuntimeError(error.args[0])
+        return TypeError(said)
+    return RuntimeError(said)
 
 
 def reduction_of(size_average: Any, reduce: Any) -> str:

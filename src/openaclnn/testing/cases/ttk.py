@@ -214,8 +214,10 @@ def read_rows(path: Path, needed: Sequence[str], sheet: str | None = None) -> It
             if not any(name in header for name in needed):
                 raise FileError(f"{path}: no column {' or '.join(needed)} in its first line")
             continue
-        named = ((name, cell.strip()) for name, cell in zip(header, cells, strict=False))
-        filled = {name: cell for name, cell in named if name and cell}
+        filled: dict[str, str] = {}
+        for name, cell in zip(header, map(str.strip, cells), strict=False):
+            if name and cell and filled.setdefault(name, cell) != cell:
+                raise FileError(f"{path}: line {line}: two columns {name}, with {filled[name]} and {cell}")  # fmt: skip
         if filled:
             yield Row(line, filled)
     if header is None:
