@@ -82,6 +82,15 @@ class Discrepancy:
     ignored_targets: bool = False  # applies only to calls in which a target is ignoreIndex
 
 
+ROW_MAJOR = "row-major"
+"""`Operator.aten_traits`: PyTorch's results are row-major, whatever its inputs are."""
+RESULT_CHECKED = "result checked"
+"""The result is looked at, on CPUs alone: where it is not finite PyTorch computes it again, and refuses what is no probability, or has other infinities of
+targets that are none."""
+SHARES_CHECKED = "shares checked"
+"""Targets are looked at, too, which PyTorch refuses below 0 and above 1."""
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Operator(Interface):
     """One operator: an interface with ordered checks, plan and float64 reference."""
@@ -101,6 +110,9 @@ class Operator(Interface):
     discrepancies: tuple[Discrepancy, ...] = ()
     # The operator of `torch.ops.aten` that computes the same, special values included.
     aten: str = ""
+    aten_traits: tuple[
+        str, ...
+    ] = ()  # what else is known of that one: ROW_MAJOR, RESULT_CHECKED, SHARES_CHECKED
     module: str = ""  # the module that declares it; "": that of its reference
 
     def __post_init__(self) -> None:

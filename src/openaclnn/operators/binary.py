@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from openaclnn.core.declare import Gradient, Sample
+from openaclnn.core.declare import RESULT_CHECKED, SHARES_CHECKED, Gradient, Sample
 from openaclnn.core.dtypes import FLOAT
 from openaclnn.engines.formulas import losses as formulas
 from openaclnn.operators import rules
@@ -52,6 +52,7 @@ declare(
     ),
     inputs={**PROBABILITIES, "weight": WEIGHT}, optional=("weight",), others="same as self", onto="self", shape=ONE_ELEMENT, domains=UNIT,
     kernels=(KernelForm("binary_cross_entropy", {"x": "self", "y": "target", "weight": "weight"}),), aten="binary_cross_entropy",
+    aten_traits=(RESULT_CHECKED, SHARES_CHECKED),
     gradient=Gradient("aclnnBinaryCrossEntropyBackward", {"weightOptional": "weight"}),
 )  # fmt: skip
 
@@ -139,6 +140,7 @@ declare(
     ),
     inputs={**LOGITS, **WEIGHTS}, optional=OPTIONAL, onto="self", dtype_of="target", shape=ONE_ELEMENT, domains=SHARE,
     kernels=(KernelForm("sigmoid_cross_entropy_with_logits_v2", {**PREDICT, **WEIGHED}),), aten="binary_cross_entropy_with_logits",
+    aten_traits=(RESULT_CHECKED,),
     gradient=Gradient(
         "aclnnBinaryCrossEntropyWithLogitsBackward", others={"target": Gradient("aclnnBinaryCrossEntropyWithLogitsTargetBackward")}
     ),

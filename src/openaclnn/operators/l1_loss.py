@@ -10,7 +10,7 @@ import numpy as np
 from openaclnn.core import checks
 from openaclnn.core.call import Call
 from openaclnn.core.checks import Check, Violation
-from openaclnn.core.declare import Discrepancy, Sample
+from openaclnn.core.declare import ROW_MAJOR, Discrepancy, Sample
 from openaclnn.core.dtypes import FLOAT, FLOATS, INT64
 from openaclnn.core.interface import Kind, Parameter
 from openaclnn.engines.formulas import l1_loss as formulas
@@ -221,7 +221,7 @@ declare(
         rules.not_null(), rules.dtypes("gradOut", "self", "target", "gradInput"), rules.rank("gradOut", "self", "target"), rules.reduction, _beta,
         rules.at_row("9", rules.broadcasts), _broadcast_shape,
     ),
-    inputs={"gradOut": "gradient of the loss", **PAIR}, options=(BETA,), bounds=BOUNDS, output="gradInput", aten="smooth_l1_loss_backward",
+    inputs={"gradOut": "gradient of the loss", **PAIR}, options=(BETA,), bounds=BOUNDS, output="gradInput", aten="smooth_l1_loss_backward", aten_traits=(ROW_MAJOR,),
     kernels=(KernelForm("smooth_l1_loss_grad_v2", {**PREDICT, "dout": "gradOut"}, SIGMA),),
     discrepancies=(
         Discrepancy(

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from openaclnn.core.call import Call
-from openaclnn.core.declare import Gradient, OutputSpec, Sample
+from openaclnn.core.declare import ROW_MAJOR, Gradient, OutputSpec, Sample
 from openaclnn.core.dtypes import FLOAT
 from openaclnn.core.plan import (
     Plan,
@@ -129,7 +129,7 @@ declare(
         rules.not_null(), rules.same_dtype("self", "gradOutput", "target"), rules.dtypes("self", "out"), rules.reduction,
         rules.rank("gradOutput", "self", "target"), rules.broadcast,
     ),
-    inputs=GRADIENT, families=ALL - {"910"}, mean_of="self", aten="mse_loss_backward",
+    inputs=GRADIENT, families=ALL - {"910"}, mean_of="self", aten="mse_loss_backward", aten_traits=(ROW_MAJOR,),
     kernels=tuple(KernelForm(name, {**PREDICT, "dout": "gradOutput"}) for name in ("mse_loss_grad", "mse_loss_grad_v2")),
 )  # fmt: skip
 

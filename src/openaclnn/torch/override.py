@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from openaclnn.core.declare import Operator
+from openaclnn.core.declare import RESULT_CHECKED, Operator
 from openaclnn.core.interface import REDUCTIONS
 from openaclnn.operators import registry
 from openaclnn.repeat.cache import no_fast_path
@@ -42,7 +42,6 @@ from openaclnn.torch.native import Native, as_raised, native_for
 from openaclnn.torch.private import forget_dispatch, keys_of, leave, schema_of
 from openaclnn.torch.signatures import (
     AXIS,
-    CHECKED,
     DTYPE,
     FLOAT,
     MOST_CLASSES,
@@ -159,7 +158,7 @@ class Override:
     @property
     def kinds_of_devices(self) -> tuple[str, ...]:
         """The kinds of devices on which the operator may be replaced."""
-        served = DEVICES[:1] if self.name in CHECKED else DEVICES
+        served = DEVICES[:1] if RESULT_CHECKED in self.operator.aten_traits else DEVICES
         return tuple([device for device in served if device not in SLOWER.get(self.name, ())])
 
     @cached_property

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from openaclnn.core.call import AUTO, Call
-from openaclnn.core.declare import Operator
+from openaclnn.core.declare import ROW_MAJOR, Operator
 from openaclnn.core.dtypes import DOUBLE, FLOAT, DType, dtype_of_torch
 from openaclnn.core.interface import REQUIRED, Kind, Parameter
 from openaclnn.core.plan import Plan
@@ -134,14 +134,10 @@ def _bound(parameter: Parameter, value: Any) -> Any:
 # Models in channels-last memory rely on that, and so does what PyTorch compiles: views of a result are made by its strides.
 
 
-_ROW_MAJOR = frozenset(("smooth_l1_loss_backward", "mse_loss_backward"))
-"""In PyTorch, whatever its inputs are."""
-
-
 @functools.cache
 def may_follow(operator: Operator) -> bool:
     """Whether the operator's counterpart of PyTorch's gives results that lie like its inputs, as activations and losses of elements do; others are row-major."""
-    if not isinstance(operator, Activation) or operator.python_name in _ROW_MAJOR:
+    if not isinstance(operator, Activation) or ROW_MAJOR in operator.aten_traits:
         return False
     apart = operator.axis is None and not operator.output.in_place
     return apart and operator.read == operator.input_names

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from openaclnn.core.declare import RESULT_CHECKED, SHARES_CHECKED
 from openaclnn.core.interface import REQUIRED
 from openaclnn.torch.private import schema_of
 
@@ -16,13 +17,6 @@ have no word for: UNSET, a truth value that has to be false, and DTYPE, which ha
 
 MOST_CLASSES = 1 << 15
 """Of more classes PyTorch's softmax is faster on a GPU."""
-
-
-CHECKED = frozenset(("binary_cross_entropy", "binary_cross_entropy_with_logits"))
-"""Those whose result is looked at, on CPUs alone: where it is not finite PyTorch computes it again, and refuses what is no probability, or has other
-infinities of targets that are none."""
-OF_SHARES = frozenset(("binary_cross_entropy",))
-"""Those of them whose targets are looked at too, which PyTorch refuses below 0 and above 1."""
 
 
 class Signature(NamedTuple):
@@ -76,5 +70,5 @@ def signature_of(kernel: Any, overload: Any, in_place: bool) -> Signature:
         raise TypeError(f"{kernel.operator.name}: aten: expected other arguments than those of {schema}")  # fmt: skip
     order = *arrays, *[places[name] for name in options]
     results = 0 if in_place else len(schema.returns)
-    name = overload.overloadpacket.__name__
-    return Signature(kinds, order, len(arrays), results, name in CHECKED, name in OF_SHARES)
+    traits = kernel.operator.aten_traits
+    return Signature(kinds, order, len(arrays), results, RESULT_CHECKED in traits, SHARES_CHECKED in traits)  # fmt: skip
