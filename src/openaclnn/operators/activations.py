@@ -56,8 +56,7 @@ class Activation(Operator):
     # The bounds of a call, if they depend on it.
     bounds_of: Callable[[Call], Mapping[str, tuple[float, float]]] | None = None
     domain: tuple[float, float] | None = None  # the interval that problems draw inputs from
-    # Options that have other rules than bounds: a call with another number goes through all checks.
-    checked_options: tuple[str, ...] = ()
+    nonzero: tuple[str, ...] = ()  # options that may not be 0
 
     @classmethod
     def of(cls, call: Call) -> Self:
@@ -256,8 +255,7 @@ def numbers_of(call: Call, known: Mapping[str, Any]) -> tuple[dict[str, Any], tu
         name, option = parameter.name, parameter.python_name
         if option not in taken:
             taken[option] = number_of(values[name], parameter)
-            if name not in operator.checked_options:
-                free.append(_free(option, *bounds.get(name, ())))
+            free.append(_free(option, name in operator.nonzero, *bounds.get(name, ())))
     for parameter in operator.switches:
         taken[parameter.python_name] = bool(values[parameter.name])
     # In the formula's order, since engines key kernels by the values of numbers, without names.
@@ -268,9 +266,9 @@ def numbers_of(call: Call, known: Mapping[str, Any]) -> tuple[dict[str, Any], tu
 
 
 @functools.cache
-def _free(option: str, low: float = -math.inf, high: float = math.inf) -> Free:
+def _free(option: str, nonzero: bool, low: float = -math.inf, high: float = math.inf) -> Free:
     """The same object for all calls, so that engines find the kernels that they made."""
-    return Free(option, low=low, high=high)
+    return Free(option, low=low, high=high, keeps_zero=nonzero)
 
 
 def number_of(value: Any, parameter: Parameter) -> float:

@@ -62,7 +62,7 @@ declare(
         rules.value("alpha", "a number other than 0", lambda call: not abs(call["alpha"].float32()) > 0),
     ),
     options=(number("alpha", "what the function tends to below 0, with its sign changed", 1.0),), families=NOT_310P, in_place="selfRef",
-    arguments={"alpha": 2.0}, kernels=(KernelForm("celu_v2", {"x": "self"}),), peer="celu", checked_options=("alpha",),
+    arguments={"alpha": 2.0}, kernels=(KernelForm("celu_v2", {"x": "self"}),), peer="celu", nonzero=("alpha",),
     variants={"alpha 1": {}, "alpha 2": {"alpha": 2.0}, "alpha -1.5": {"alpha": -1.5}},
     gradient=Gradient("aclnnEluBackward", {"selfOrResult": "self", "inputScale": "alpha"}, converted={"inputScale": lambda alpha: 1 / alpha}),
 )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -74,7 +75,8 @@ declare(
     inputs=GRADIENT, accepts=(*FLOATS, DOUBLE), arguments={"negative_slope": 0.1}, compute=rules.promoted,
     options=(SLOPE, Parameter("selfIsResult", Kind.BOOL, "whether self is the forward's output", default=False)),
     kernels=(KernelForm("leaky_relu_grad", {"gradients": "gradOutput", "features": "self"}, STEEPNESS, values=FLAT),),
-    peer="leaky_relu_backward", checked_options=("negativeSlope",), variants={"input": {}, "result": {"self_is_result": True}},
+    peer="leaky_relu_backward", bounds_of=lambda call: {"negativeSlope": (0.0, math.inf)} if call["selfIsResult"] else {},
+    variants={"input": {}, "result": {"self_is_result": True}},
 )  # fmt: skip
 
 
@@ -144,6 +146,11 @@ def _in_dtype(call: Call) -> dict[str, Any]:
     return {name: call[name].held_by(dtype) for name in options}
 
 
+def _rounded(call: Call) -> dict[str, Any]:
+    """Those of tensors that are not FLOAT, whose options may be others in the next call."""
+    return {} if call.tensor(call.operator.tensors[0].name).dtype is FLOAT else _in_dtype(call)
+
+
 declare(
     "Threshold", "x where it is above a threshold, a value elsewhere.", "out = self <= threshold ? value : self",
     formulas.threshold, lambda x, threshold, value: np.where(x <= threshold, value, x), [9, 9, 9, 3],
@@ -151,7 +158,7 @@ declare(
         rules.not_null("self", "out", "threshold", "value"), rules.scalars("threshold", "value"), rules.dtypes("self", more=INTEGERS),
         rules.converts("self", unchecked_on="950"), rules.rank("self"), rules.same_shape(),
     ),
-    options=LIMITS, accepts=(*FLOATS, *INTEGERS), families=NOT_310P, in_place="selfRef", numbers=_in_dtype,
+    options=LIMITS, accepts=(*FLOATS, *INTEGERS), families=NOT_310P, in_place="selfRef", numbers=_rounded,
     seen_by_reference=_in_dtype, arguments={"threshold": 0.5, "value": 9.0}, peer="threshold",
     kernels=(KernelForm("threshold_v2", {"x": "self", "threshold": "threshold", "value": "value"}),),
     gradient=Gradient("aclnnThresholdBackward"),
@@ -181,7 +188,7 @@ declare(
         rules.not_null("threshold", "out", "gradOutput", "self"), rules.scalars("threshold"),
         _dtypes, rules.same_dtype(), rules.rank("gradOutput", "self"), rules.broadcast,
     ),
-    inputs=GRADIENT, options=LIMITS[:1], accepts=(*FLOATS, INT8, UINT8, INT32, INT64), numbers=_in_dtype,
+    inputs=GRADIENT, options=LIMITS[:1], accepts=(*FLOATS, INT8, UINT8, INT32, INT64), numbers=_rounded,
     seen_by_reference=_in_dtype, arguments={"threshold": 0.5}, peer="threshold_backward",
     kernels=(
         KernelForm("relu_grad", {"gradients": "gradOutput", "features": "self"}, values={"threshold": 0.0}),

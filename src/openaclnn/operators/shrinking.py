@@ -54,11 +54,11 @@ declare(
 
 declare(
     "Softshrink", "x moved towards 0 by lambd, and 0 where it is not larger in size.",
-    "out = self > lambd ? self - lambd : self < -lambd ? self + lambd : 0", formulas.shrink, lambda x, width: _soft(x, width, width),
+    "out = self > lambd ? self - lambd : self < -lambd ? self + lambd : 0", formulas.softshrink, lambda x, width: _soft(x, width, width),
     [-3.5, -0.5, 0, 2.5],
     (rules.not_null(), rules.scalars("lambd"), rules.dtypes("self", "out"), rules.same_shape(), rules.rank("self"), rules.in_bounds("lambd")),
     options=(WIDTH,),
-    families=ALL, numbers=lambda call: {"lambd": call["lambd"].float32(), "bias": call["lambd"].float32()}, bounds=POSITIVE,
+    families=ALL, bounds=POSITIVE,
     kernels=(KernelForm("soft_shrink", {"input_x": "self"}), KernelForm("softshrink", {"input_x": "self"})), peer="softshrink",
     gradient=Gradient("aclnnSoftshrinkBackward", {"lambda": "lambd"}),
 )  # fmt: skip

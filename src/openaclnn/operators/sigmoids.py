@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from openaclnn.core.dtypes import (
 from openaclnn.core.interface import Kind, Parameter
 from openaclnn.engines.formulas import activations as formulas
 from openaclnn.operators import rules
-from openaclnn.operators.activations import NEWEST, NOT_310P, NOT_950, declare, number, number_of
+from openaclnn.operators.activations import NEWEST, NOT_310P, NOT_950, declare, number
 from openaclnn.operators.rectified import GRADIENT
 from openaclnn.operators.workloads.words import KernelForm
 
@@ -100,10 +101,6 @@ declare(
 BETA = number("betaOptional", "factor inside the logistic function; 1 if null", 1.0, optional=True)
 
 
-def _beta(call: Call) -> dict[str, Any]:
-    return {"beta": number_of(call["betaOptional"], BETA)}
-
-
 def _torch_swish(torch: Any, x: Any, beta: float) -> Any:
     return x * torch.sigmoid(beta * x)
 
@@ -120,7 +117,7 @@ declare(
         rules.not_null("self", "out"), rules.dtypes("self", "out"), rules.same_dtype(), rules.scalars("betaOptional"),
         rules.rank("self", "out"), rules.same_shape(),
     ),
-    options=(BETA,), numbers=_beta, arguments={"beta": 2.0}, variants={"beta 1": {}, "beta 2": {"beta": 2.0}},
+    options=(BETA,), arguments={"beta": 2.0}, variants={"beta 1": {}, "beta 2": {"beta": 2.0}},
     kernels=(KernelForm("swish", {"x": "self"}, {"scale": "betaOptional"}),),
     gradient=Gradient("aclnnSwishBackward"),
     peer=_torch_swish,
@@ -134,7 +131,7 @@ declare(
         rules.not_null("gradOutput", "self", "gradInput"), rules.dtypes("gradOutput", "self"), rules.scalars("betaOptional"), rules.same_dtype(),
         rules.rank("gradOutput", "self", "gradInput"), rules.same_shape(),
     ),
-    inputs=GRADIENT, options=(BETA,), output="gradInput", numbers=_beta, arguments={"beta": 2.0},
+    inputs=GRADIENT, options=(BETA,), output="gradInput", arguments={"beta": 2.0},
     kernels=(KernelForm("swish_grad", {"grad": "gradOutput", "x": "self"}, {"scale": "betaOptional"}, ("y",)),),
     peer=_torch_swish_backward,
 )  # fmt: skip
@@ -273,8 +270,18 @@ declare(
 
 # The inverse of the logistic function.
 
+LEAST = float(np.finfo(np.float32).smallest_subnormal)
 EPS = Parameter("eps", Kind.DOUBLE, "distance from 0 and 1 that values are moved to; below 0: none are", default=-1.0)  # fmt: skip
 PROBABILITIES = {"input": (FLOAT, [0.1, 0.25, 0.5, 0.95])}
+
+
+def _clamped(call: Call) -> dict[str, Any]:
+    return {"clamped": float_of(call["eps"]) >= 0}
+
+
+def _eps_bounds(call: Call) -> dict[str, tuple[float, float]]:
+    """Within which another eps clamps, too, or neither."""
+    return {"eps": (0.0, math.inf) if float_of(call["eps"]) >= 0 else (-math.inf, -LEAST)}
 
 
 def _logit(x: Any, eps: Any) -> Any:
@@ -288,17 +295,12 @@ declare(
     "out = log(z / (1 - z)), z = eps < 0 ? input : input < eps ? eps : input > 1 - eps ? 1 - eps : input", formulas.logit, _logit,
     [-2.197224577336219, -1.0986122886681098, 0, 2.9444389791664394], rules.generated("input"), inputs={"input": "probabilities"},
     options=(EPS,), families=NEWEST,
-    const_output=True, generated=True, numbers=lambda call: {"eps": float_of(call["eps"]), "clamped": float_of(call["eps"]) >= 0},
+    const_output=True, generated=True, numbers=_clamped, bounds_of=_eps_bounds,
     arguments=PROBABILITIES, kernels=(KernelForm("logit", {"input": "input"}),), domain=(0.0, 1.0),
     variants={"not clamped": {}, "clamped": {"eps": 0.2}},
     gradient=Gradient("aclnnLogitGrad", {"x": "input"}, incoming="dy"),
     peer=lambda torch, x, eps: torch.logit(x, None if eps < 0 else eps),
 )  # fmt: skip
-
-
-def _logit_numbers(call: Call) -> dict[str, Any]:
-    eps = float_of(call["eps"])
-    return {"low": 0.0 if eps < 0 else eps, "outside": 0.0 if eps >= 0 else float("nan")}
 
 
 def _logit_grad(x: Any, g: Any, eps: Any) -> Any:
@@ -312,7 +314,7 @@ declare(
     "out = lo <= x <= 1 - lo ? dy / (x * (1 - x)) : eps < 0 ? NaN : 0, lo = max(eps, 0)", formulas.logit_grad, _logit_grad,
     [11.11111111111111, 10.666666666666666, 12, 84.21052631578941], rules.generated("x"),
     inputs={"x": "the forward's input", "dy": "gradient of the output"},
-    options=(EPS,), families=NEWEST, const_output=True, generated=True, numbers=_logit_numbers,
+    options=(EPS,), families=NEWEST, const_output=True, generated=True, numbers=_clamped, bounds_of=_eps_bounds,
     arguments={"x": PROBABILITIES["input"], "dy": (FLOAT, [1.0, 2.0, 3.0, 4.0])}, domain=(0.0, 1.0),
     kernels=(KernelForm("logit_grad", {"x": "x", "dy": "dy"}),), variants={"not clamped": {}, "clamped": {"eps": 0.2}},
     peer=lambda torch, x, g, eps: torch.ops.aten.logit_backward(g, x, None if eps < 0 else eps),

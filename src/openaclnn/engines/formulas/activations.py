@@ -31,6 +31,8 @@ from openaclnn.engines.formulas.words import (
     where,
 )
 
+NAN = float("nan")
+
 # Rectified.
 
 
@@ -97,6 +99,11 @@ def shrink_backward(gradient: Value, x: Value, *, lambd: float) -> Value:
 @formula
 def shrink(x: Value, *, lambd: float, bias: float) -> Value:
     return where(x > lambd, x - bias, where(x < -lambd, x + bias, 0.0))
+
+
+@formula
+def softshrink(x: Value, *, lambd: float) -> Value:
+    return where(x > lambd, x - lambd, where(x < -lambd, x + lambd, 0.0))
 
 
 # Sigmoids.
@@ -168,9 +175,13 @@ def logit(x: Value, *, eps: float, clamped: bool) -> Value:
 
 
 @formula
-def logit_grad(x: Value, gradient: Value, *, low: float, outside: float) -> Value:
-    inside = (x >= low) & (x <= 1.0 - low)
-    return where(inside, gradient / (x * (1.0 - x)), where(x == x, outside, x))
+def logit_grad(x: Value, gradient: Value, *, eps: float, clamped: bool) -> Value:
+    slope = gradient / (x * (1.0 - x))
+    if clamped:
+        result = where((x >= eps) & (x <= 1.0 - eps), slope, where(x == x, 0.0, x))
+    else:
+        result = where((x >= 0.0) & (x <= 1.0) & (eps < 0.0), slope, NAN)  # an eps of NaN is not
+    return result
 
 
 @formula
