@@ -24,6 +24,7 @@ from hypothesis import given, settings, strategies as st
 import openaclnn
 from conftest import (
     APART,
+    OPERATORS,
     SIZED,
     assert_matches_oracle,
     each,
@@ -44,6 +45,7 @@ from openaclnn.engines.cpu.layouts import gathered
 from openaclnn.engines.machine import callers, objects
 from openaclnn.engines.machine.builtins import address_of_function
 from openaclnn.engines.machine.callers import PythonBlock
+from openaclnn.operators.activations import Activation
 from openaclnn.repeat import slots as at
 from openaclnn.repeat.cache import CallCache
 from openaclnn.testing.goldens import plan_of
@@ -790,6 +792,31 @@ def test_elu_has_a_kind_for_all_numbers(taken: list[bool]) -> None:
         taken.clear()
         both_ways(function, *arrays, alpha=1.5, scale=1.25, input_scale=1.125, **more)
         assert taken == [True, False]  # and on the slow path
+
+
+@pytest.mark.parametrize(
+    "operator",
+    [
+        op
+        for op in OPERATORS
+        if isinstance(op, Activation) and op.numbers and not op.output.in_place
+    ],
+    ids=str,
+)
+def test_any_number_of_a_formula_needs_no_new_plan(operator: Activation, taken: list[bool]) -> None:
+    """And has the bits of the slow path, refusals included."""
+    rng = np.random.default_rng(44)
+    options = [parameter.python_name for parameter in operator.numbers]
+    arguments = operator.workloads.make(rng, FLOAT, (40,), next(iter(operator.workloads.VARIANTS)))
+    with np.errstate(all="ignore"):
+        for _ in range(60):
+            drawn = {name: NUMBERS[rng.integers(len(NUMBERS))] for name in options}
+            both_ways(plain(operator), **arguments | drawn)
+        taken.clear()
+        for _ in range(3):
+            drawn = {name: 1.01 + float(rng.random()) for name in options}
+            both_ways(plain(operator), **arguments | drawn)
+    assert taken[2:] == [True, False] * 2
 
 
 CLASS_NUMBERS: dict[str, list[Any]] = {
