@@ -180,7 +180,9 @@ def logit_grad(x: Value, gradient: Value, *, eps: float, clamped: bool) -> Value
     if clamped:
         result = where((x >= eps) & (x <= 1.0 - eps), slope, where(x == x, 0.0, x))
     else:
-        result = where((x >= 0.0) & (x <= 1.0) & (eps < 0.0), slope, NAN)  # an eps of NaN is not
+        result = where(
+            (x >= 0.0) & (x <= 1.0) & (x > eps), slope, NAN
+        )  # nothing is above an eps of NaN
     return result
 
 
