@@ -110,9 +110,8 @@ class Operator(Interface):
     discrepancies: tuple[Discrepancy, ...] = ()
     # The operator of `torch.ops.aten` that computes the same, special values included.
     aten: str = ""
-    aten_traits: tuple[
-        str, ...
-    ] = ()  # what else is known of that one: ROW_MAJOR, RESULT_CHECKED, SHARES_CHECKED
+    # What else is known of that one: ROW_MAJOR, RESULT_CHECKED, SHARES_CHECKED.
+    aten_traits: tuple[str, ...] = ()
     module: str = ""  # the module that declares it; "": that of its reference
 
     def __post_init__(self) -> None:

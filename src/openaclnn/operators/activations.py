@@ -271,6 +271,15 @@ def _free(option: str, nonzero: bool, low: float = -math.inf, high: float = math
     return Free(option, low=low, high=high, keeps_zero=nonzero)
 
 
+def in_dtype(call: Call) -> dict[str, Any]:
+    """The formula's numbers as the first tensor's dtype holds them; none for FLOAT, in which numbers are read anyway, so that the next call may have others."""
+    operator = Activation.of(call)
+    dtype = call.tensor(operator.read[0]).dtype
+    if dtype is FLOAT:
+        return {}
+    return {p.python_name: call[p.name].held_by(dtype) for p in operator.numbers}
+
+
 def number_of(value: Any, parameter: Parameter) -> float:
     """An option's value as FLOAT holds it; the default for null."""
     if value is None:

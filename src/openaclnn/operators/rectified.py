@@ -28,7 +28,7 @@ from openaclnn.core.plan import Plan
 from openaclnn.core.tensor import Scalar, Tensor
 from openaclnn.engines.formulas import activations as formulas
 from openaclnn.operators import rules
-from openaclnn.operators.activations import NEWEST, NOT_310P, declare, number, plan_of
+from openaclnn.operators.activations import NEWEST, NOT_310P, declare, in_dtype, number, plan_of
 from openaclnn.operators.workloads.words import KernelForm
 
 GRADIENT = {"gradOutput": "gradient of the output", "self": "the forward's input"}
@@ -139,18 +139,6 @@ LIMITS = (
 )
 
 
-def _in_dtype(call: Call) -> dict[str, Any]:
-    """The options in the dtype of the tensor."""
-    dtype = call.tensor(call.operator.tensors[0].name).dtype
-    options = (name for name in ("threshold", "value") if name in call.operator.places)
-    return {name: call[name].held_by(dtype) for name in options}
-
-
-def _rounded(call: Call) -> dict[str, Any]:
-    """Those of tensors that are not FLOAT, whose options may be others in the next call."""
-    return {} if call.tensor(call.operator.tensors[0].name).dtype is FLOAT else _in_dtype(call)
-
-
 declare(
     "Threshold", "x where it is above a threshold, a value elsewhere.", "out = self <= threshold ? value : self",
     formulas.threshold, lambda x, threshold, value: np.where(x <= threshold, value, x), [9, 9, 9, 3],
@@ -158,8 +146,8 @@ declare(
         rules.not_null("self", "out", "threshold", "value"), rules.scalars("threshold", "value"), rules.dtypes("self", more=INTEGERS),
         rules.converts("self", unchecked_on="950"), rules.rank("self"), rules.same_shape(),
     ),
-    options=LIMITS, accepts=(*FLOATS, *INTEGERS), families=NOT_310P, in_place="selfRef", numbers=_rounded,
-    seen_by_reference=_in_dtype, arguments={"threshold": 0.5, "value": 9.0}, peer="threshold",
+    options=LIMITS, accepts=(*FLOATS, *INTEGERS), families=NOT_310P, in_place="selfRef", numbers=in_dtype,
+    seen_by_reference=in_dtype, arguments={"threshold": 0.5, "value": 9.0}, peer="threshold",
     kernels=(KernelForm("threshold_v2", {"x": "self", "threshold": "threshold", "value": "value"}),),
     gradient=Gradient("aclnnThresholdBackward"),
 )  # fmt: skip
@@ -188,8 +176,8 @@ declare(
         rules.not_null("threshold", "out", "gradOutput", "self"), rules.scalars("threshold"),
         _dtypes, rules.same_dtype(), rules.rank("gradOutput", "self"), rules.broadcast,
     ),
-    inputs=GRADIENT, options=LIMITS[:1], accepts=(*FLOATS, INT8, UINT8, INT32, INT64), numbers=_rounded,
-    seen_by_reference=_in_dtype, arguments={"threshold": 0.5}, peer="threshold_backward",
+    inputs=GRADIENT, options=LIMITS[:1], accepts=(*FLOATS, INT8, UINT8, INT32, INT64), numbers=in_dtype,
+    seen_by_reference=in_dtype, arguments={"threshold": 0.5}, peer="threshold_backward",
     kernels=(
         KernelForm("relu_grad", {"gradients": "gradOutput", "features": "self"}, values={"threshold": 0.0}),
         KernelForm("threshold_grad_v2_d", {"gradOutput": "gradOutput", "self": "self"}, values={"threshold": 1.0}),

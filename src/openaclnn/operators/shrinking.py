@@ -7,12 +7,19 @@ from typing import Any
 
 import numpy as np
 
-from openaclnn.core.call import Call
 from openaclnn.core.declare import Gradient
 from openaclnn.core.dtypes import FLOAT, FLOAT16
 from openaclnn.engines.formulas import activations as formulas
 from openaclnn.operators import rules
-from openaclnn.operators.activations import ALL, NOT_310P, NOT_910, NOT_950, declare, number
+from openaclnn.operators.activations import (
+    ALL,
+    NOT_310P,
+    NOT_910,
+    NOT_950,
+    declare,
+    in_dtype,
+    number,
+)
 from openaclnn.operators.rectified import GRADIENT
 from openaclnn.operators.workloads.words import KernelForm
 
@@ -78,14 +85,6 @@ declare(
 )  # fmt: skip
 
 
-def _in_dtype(call: Call) -> dict[str, float]:
-    """For FLOAT16 tensors, the options are rounded to FLOAT16 first."""
-    if call.tensor("self").dtype is FLOAT:
-        return {}
-    with np.errstate(over="ignore"):
-        return {name: float(np.float16(call[name].float32())) for name in ("lambd", "bias")}
-
-
 declare(
     "Shrink", "x moved towards 0 by a bias, and 0 where it is not larger than lambd in size.",
     "out = self > lambd ? self - bias : self < -lambd ? self + bias : 0", formulas.shrink, _soft, [-3.8, -0.8, 0, 2.8],
@@ -94,7 +93,7 @@ declare(
         rules.in_bounds("lambd"),
         rules.same_format("self", "out"),
     ),
-    options=(WIDTH, number("bias", "by how much values move", 0.0)), accepts=(FLOAT, FLOAT16), families=NOT_910, numbers=_in_dtype,
-    seen_by_reference=_in_dtype, bounds=POSITIVE, arguments={"bias": 0.2}, kernels=(KernelForm("shrink", {"input_x": "self"}),),
+    options=(WIDTH, number("bias", "by how much values move", 0.0)), accepts=(FLOAT, FLOAT16), families=NOT_910, numbers=in_dtype,
+    seen_by_reference=in_dtype, bounds=POSITIVE, arguments={"bias": 0.2}, kernels=(KernelForm("shrink", {"input_x": "self"}),),
     peer=lambda torch, x, width, bias: torch.where(x > width, x - bias, torch.where(x < -width, x + bias, 0.0)),
 )  # fmt: skip

@@ -22,7 +22,7 @@ def in_torch_words(error: AclnnError | MemoryError) -> Exception:
     if isinstance(error, MemoryError):
         return RuntimeError(f"openaclnn can't allocate memory: {error or 'there is none left'}")
     said = str(error.args[0])
-    if not error.operator.startswith("aclnn"):  # ours, of which nobody has heard
+    if not error.operator.startswith("aclnn"):  # an inner operator, which nobody calls by its name
         said = said.removeprefix(f"{error.operator}: ")
     if error.status == Status.ACLNN_ERR_INNER_FIND_KERNEL_ERROR:
         return UnservedError(said)

@@ -96,14 +96,18 @@ def shrink_backward(gradient: Value, x: Value, *, lambd: float) -> Value:
     return where(abs(x) <= maximum(lambd, 0.0), 0.0, gradient)
 
 
-@formula
-def shrink(x: Value, *, lambd: float, bias: float) -> Value:
+def _shrink(x: Value, lambd: Value, bias: Value) -> Value:
     return where(x > lambd, x - bias, where(x < -lambd, x + bias, 0.0))
 
 
 @formula
+def shrink(x: Value, *, lambd: float, bias: float) -> Value:
+    return _shrink(x, lambd, bias)
+
+
+@formula
 def softshrink(x: Value, *, lambd: float) -> Value:
-    return where(x > lambd, x - lambd, where(x < -lambd, x + lambd, 0.0))
+    return _shrink(x, lambd, lambd)
 
 
 # Sigmoids.
@@ -180,9 +184,8 @@ def logit_grad(x: Value, gradient: Value, *, eps: float, clamped: bool) -> Value
     if clamped:
         result = where((x >= eps) & (x <= 1.0 - eps), slope, where(x == x, 0.0, x))
     else:
-        result = where(
-            (x >= 0.0) & (x <= 1.0) & (x > eps), slope, NAN
-        )  # nothing is above an eps of NaN
+        # Every x from 0 on is above eps, but for an eps of NaN, whose results are all NaN.
+        result = where((x >= 0.0) & (x <= 1.0) & (x > eps), slope, NAN)
     return result
 
 

@@ -39,7 +39,7 @@ from openaclnn.engines.machine.numbers import Number, all_of, ceil_div, inverse
 
 SMALL = 1 << 16  # elements up to which one compiled kernel serves all alignments
 HEAVY = frozenset(WORDS) - {"where", "fma", "abs", "sign", "minimum", "maximum"}
-# Formulas with these words take 0.3 to 3% less time if whole blocks have code without masks, others as much.
+# Formulas with these words take 0.3 to 3% less time if whole blocks have code without masks, others as much; logit 5% more, whose 35 registers a thread are then too many.
 UNMASKED = frozenset(("erfinv", "gelu", "gelu_slope", "gelu_tanh", "softplus"))
 
 # Contiguous operands.
