@@ -26,6 +26,7 @@ ROUNDER = tl.constexpr(
 WIDE_ROUNDER = tl.constexpr(6755399441055744.0)  # the same of float64
 LOWER = tl.constexpr(2.0**-26)
 DOWN = tl.constexpr(2.0**-32)
+LIFT = tl.constexpr(2.0**-24)
 INFINITY = tl.constexpr(float("inf"))
 TINY = tl.constexpr(1.1754943508222875e-38)  # the smallest normal FLOAT
 INTERPRETED = tl.constexpr(knobs.runtime.interpret)
@@ -796,19 +797,20 @@ def gelu(x, PRECISE: tl.constexpr = True):
     if PRECISE:
         t = _least(tl.abs(x), 14.46)
         q, raised = _half_bell(t)
-        # exp(t^2 / 2) t normal_cdf(-t) = m P(m) with m = t / (t + A), of which rounding left e
+        # exp(t^2 / 2) t normal_cdf(-t) = m P(m) with m = t / (t + A), of which rounding left e; both raised by 2^24, so that no digit of small numbers is lost.
         u = reciprocal(t + 2.9233102798461914)
-        m = t * u
-        e = u * tl.fma(m * -1.0, t, tl.fma(m, -2.9233102798461914, t))  # t less m (t + A)
-        e = tl.fma(e * -1.0, m, e)  # for the rounding of t + A, too
-        v = m - 0.375
+        lifted = t * 16777216.0
+        m = lifted * u
+        e = u * tl.fma(m * -1.0, t, tl.fma(m, -2.9233102798461914, lifted))  # t less m (t + A)
+        v = tl.fma(m, LIFT, -0.375)
         series = _horner(v, -0.07843570411205292, -0.01969292387366295, 0.15371011197566986, 0.09118074178695679)  # fmt: skip
         series = _on(series, v, -0.2971307933330536, -0.17093491554260254, 0.952504575252533)  # fmt: skip
         series = tl.fma(tl.fma(series, v, -1.2262367010116577), v, 0.8649910688400269)
-        below = tl.fma(m, series, tl.fma(m, q, e) * series)
+        # P by m, too: (m q + e (1 - m)) P
+        below = tl.fma(m, series, tl.fma(m, tl.fma(e, LIFT * -1.0, q), e) * series)
         # x or nothing; of minus infinity NaN
         above = x * (x >= 0).to(tl.float32)
-        result = tl.fma(below * raised, DOWN * -1.0, above)
+        result = tl.fma(below * raised, DOWN * LIFT * -1.0, above)
     else:
         factor = tl.abs(_least(x, 14.46))  # infinity times nothing is NaN, but only below 0
         below = _normal_tail(x, factor, PRECISE)
