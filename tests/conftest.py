@@ -334,10 +334,10 @@ def has_halves(operator: Operator) -> bool:
     return plan_of(operator, operator.samples[0].arrays()).halved
 
 
-def of_one_size(operator: Operator, arguments: dict[str, Any]) -> bool:
-    """Whether each size has a plan of its own."""
+def of_one_size(operator: Operator, arguments: dict[str, Any], classes: bool = False) -> bool:
+    """Whether each size has a plan of its own, or, of `classes`, each number of them."""
     plan = plan_of(operator, arguments)
-    return plan.fixed or bool(plan.steps)
+    return plan.fixed or bool(plan.steps) or (classes and plan.fixed_classes)
 
 
 @functools.cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import openaclnn
 from conftest import (
     OPERATORS,
     assert_matches_oracle,
+    each,
     families,
     has_halves,
     has_targets,
@@ -25,7 +27,7 @@ from openaclnn.core.interface import Kind
 from openaclnn.core.status import AclnnError
 from openaclnn.engines.cpu import FEW
 from openaclnn.engines.cpu.layouts import gathered
-from test_fast_path import ROADS, taken
+from test_fast_path import ROADS, counted_fast_paths, taken
 from test_interop import to_torch
 
 __all__ = ["taken"]
@@ -384,6 +386,26 @@ def test_a_layout_of_classes_that_was_not_seen_takes_the_road(
         np.testing.assert_array_equal(np.asarray(out), np.asarray(got))
         assert (np.asarray(room)[..., :n] == 5).all()
         assert (np.asarray(room)[..., n + shape[-1] :] == 5).all()
+
+
+@pytest.mark.parametrize("name", ["softmax_cross_entropy_with_logits", "mse_loss_out"])
+@pytest.mark.parametrize("convert", [np.asarray, torch.from_numpy], ids=["numpy", "torch"])
+def test_stretched_inputs_with_classes(name: str, convert: Any) -> None:
+    """One row or one column for all, with gaps or without, beside inputs of the whole shape: the slow path's bits."""
+    rng, operator = np.random.default_rng(11), getattr(openaclnn, name)
+    sizes = ((5, 4), (6, 9), (40, 3), (1, 7), (8, 1), (3, 300), (9, 6))
+    with counted_fast_paths([operator.operator]) as taken:
+        for rows, columns in sizes:
+            stretched = (rows, columns), (1, columns), (rows, 1)
+            for (m, n), step in itertools.product(stretched, (1, 2)):
+                x = rng.standard_normal((rows, columns)).astype(np.float32)
+                y = rng.random((m, n * step)).astype(np.float32)[:, ::step]
+                with openaclnn.use_engine("cpu"):
+                    expected = operator(x, y)
+                got = operator(convert(x), convert(y))
+                for actual, known in zip(each(got), each(expected), strict=True):
+                    np.testing.assert_array_equal(np.asarray(actual), known)
+        assert sum(taken[1::2]) > 6 * len(sizes) // 2
 
 
 def test_wrong_calls_with_classes_that_lie_anyhow(taken: list[bool]) -> None:

@@ -88,10 +88,8 @@ def test_row_major_arrays_whose_sizes_each_have_a_plan(taken: list[bool]) -> Non
 
     def calls(n: int) -> Iterator[tuple[Any, tuple[Any, ...]]]:
         labels = rng.integers(-1, 4, (n, 4))
-        share = drawn(n, 16), np.arange(n, dtype=np.int32), np.ones(n, np.float32), 0, 16
         yield openaclnn.prelu_backward, (drawn(n, 4, 6), drawn(n, 4, 6), drawn(4))
         yield openaclnn.multilabel_margin_loss, (drawn(n, 4), labels)
-        yield openaclnn.cross_entropy_sum_exp_and_index_logit, share
 
     known: set[int] = set()
     for n in (8, 16, 24, 16, 3000):
@@ -102,6 +100,25 @@ def test_row_major_arrays_whose_sizes_each_have_a_plan(taken: list[bool]) -> Non
             assert_same_bits(call(*arguments), expected)
             assert taken == [n in known]
         known.add(n)
+
+
+def test_rows_may_change_where_options_depend_on_the_classes(taken: list[bool]) -> None:
+    """Each number of classes, which two options say, has an entry of its own."""
+    rng, call = np.random.default_rng(6), openaclnn.cross_entropy_sum_exp_and_index_logit
+    known: set[tuple[int, int]] = set()
+    for rows, classes, start in ((8, 16, 0), (24, 16, 0), (3000, 16, 0), (9, 18, 0), (9, 16, 0), (7, 18, 0), (7, 16, 16), (8, 16, 16)):  # fmt: skip
+        x, target = rng.standard_normal((rows, classes)), np.arange(rows, dtype=np.int32)
+        arguments = x.astype(np.float32), target, np.ones(rows, np.float32), start, start + classes
+        with openaclnn.use_engine("cpu"):  # the slow path alone
+            expected = call(*arguments)
+        taken.clear()
+        assert_same_bits(call(*arguments), expected)
+        assert taken == [(classes, start) in known]
+        known.add((classes, start))
+    with pytest.raises(AclnnError, match="vocabEndIndex"):
+        call(*arguments[:-1], 33)
+    with pytest.raises(AclnnError, match="vocabEndIndex"):
+        call(arguments[0][:, 1:].copy(), *arguments[1:])
 
 
 def empty(operator: Operator, arguments: dict[str, Any]) -> list[Any]:
@@ -256,6 +273,9 @@ def test_what_is_no_tuple_takes_the_slow_path(operator: Operator, taken: list[bo
             plain(operator)(**arguments, out=wrong)
 
 
+CODES = {"float32": acl.ACL_FLOAT, "int32": acl.ACL_INT32}
+
+
 class Memory:
     """Where a call's input and its outputs lie, with room between them: all in one, so that they may lie over each other. Their
     elements are `step` apart.
@@ -266,10 +286,9 @@ class Memory:
         options = [*options_of(operator)][-1]
         self.arrays = problem(operator, 7, **options)
         name = next(key for key, value in self.arrays.items() if np.ndim(value) > 1)
-        shapes = [
-            self.arrays[name].shape,
-            *[output.shape for output in empty(operator, self.arrays)],
-        ]
+        outputs = empty(operator, self.arrays)
+        shapes = [self.arrays[name].shape, *[output.shape for output in outputs]]
+        self.dtypes = [output.dtype for output in outputs]  # of four bytes
         self.starts = [0]
         for shape in shapes:
             self.starts.append(self.starts[-1] + (math.prod(shape) + 3) * step)
@@ -278,12 +297,13 @@ class Memory:
         self.shapes = shapes[1:]
         self.arguments = converted(convert, self.arrays) | {name: convert(self.at(0, shapes[0]))}
         self.sound = [
-            convert(self.at(start, shape))
-            for start, shape in zip(self.starts[1:], self.shapes, strict=False)
+            convert(self.at(start, shape, dtype))
+            for start, shape, dtype in zip(self.starts[1:], self.shapes, self.dtypes, strict=False)
         ]
 
-    def at(self, start: int, shape: tuple[int, ...]) -> Any:
-        return self.whole[start : start + math.prod(shape) * self.step : self.step].reshape(shape)
+    def at(self, start: int, shape: tuple[int, ...], dtype: Any = np.float32) -> Any:
+        part = slice(start, start + math.prod(shape) * self.step, self.step)
+        return self.whole.view(dtype)[part].reshape(shape)
 
     def faults(self) -> Iterator[list[Any]]:
         """Outputs, one of which is no good."""
@@ -292,20 +312,20 @@ class Memory:
                 yield [*self.sound[:number], faulty, *self.sound[number + 1 :]]
 
     def faulty(self, number: int, shape: tuple[int, ...]) -> Iterator[Any]:
-        convert = self.convert
+        convert, own = self.convert, self.dtypes[number]
         others = [start for place, start in enumerate(self.starts[:-1]) if place != number + 1]
         for start in others:
             if start + math.prod(shape) * self.step <= self.whole.size:
-                yield convert(self.at(start, shape))
-        yield convert(np.full((*shape, 1), FILL, np.float32))
-        yield convert(np.full([n + 1 for n in shape] or [2], FILL, np.float32))
-        for dtype in (np.float64, np.int32, np.bool_):
+                yield convert(self.at(start, shape, own))
+        yield convert(np.full((*shape, 1), FILL, own))
+        yield convert(np.full([n + 1 for n in shape] or [2], FILL, own))
+        for dtype in {np.dtype(each) for each in "dfi?"} - {own}:
             yield convert(np.zeros(shape, dtype))
         for steps in ((0,) * len(shape), (4,) * len(shape)):
-            yield convert(np.lib.stride_tricks.as_strided(self.at(0, shape), shape, steps))
-            yield convert(np.lib.stride_tricks.as_strided(np.zeros(99, np.float32), shape, steps))
+            yield convert(np.lib.stride_tricks.as_strided(self.at(0, shape, own), shape, steps))
+            yield convert(np.lib.stride_tricks.as_strided(np.zeros(99, own), shape, steps))
         if convert is np.asarray:
-            frozen = np.zeros(shape, np.float32)
+            frozen = np.zeros(shape, own)
             frozen.flags.writeable = False
             yield frozen
         else:
@@ -400,8 +420,10 @@ def test_descriptors_of_outputs_keep_the_rules_of_memory(
 
     def outcome(starts: list[int], base: int = address, which: int = -1) -> tuple[int, str]:
         out = [
-            descriptor(shape, base if number == which else address, start)
-            for number, (shape, start) in enumerate(zip(memory.shapes, starts, strict=True))
+            descriptor(shape, base if number == which else address, start, CODES[dtype.name])
+            for number, (shape, start, dtype) in enumerate(
+                zip(memory.shapes, starts, memory.dtypes, strict=True)
+            )
         ]
         return both(operator, in_c_order(operator, arguments, out), stream)
 

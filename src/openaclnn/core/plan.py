@@ -101,6 +101,7 @@ class Plan:
     reciprocal: str = ""  # the name of the number that is one over the count of elements
     # Numbers or rules depend on the sizes in another way than by `reciprocal`: calls of other sizes need another plan.
     fixed: bool = False
+    fixed_classes: bool = False  # the same of the number of classes alone
     rank_specific: bool = False  # rules depend on the rank: calls of another need another plan
     class_axis: int = -1  # of classes or of halves, before axes are merged; -1: there is none
     dense: bool = False  # every operand is known to be row-major and of the output's shape
@@ -432,6 +433,7 @@ def class_plan(
     reduction: str = "",
     spared: Sequence[tuple[str, Tensor, str]] = (),
     fixed: bool = False,
+    fixed_classes: bool = False,
 ) -> Plan:
     """The plan of a kernel with a class axis.
 
@@ -449,7 +451,7 @@ def class_plan(
     return Plan(
         operator, kernel, compute, merged, tuple(operands[:first]), operands[first], numbers, shape[class_axis], targets,
         class_axis=class_axis, free=free, more=tuple(operands[first + 1 :]), spared=_spared(spared), reduction=reduction, fixed=fixed,
-        full_shape=shape,
+        fixed_classes=fixed_classes, full_shape=shape,
     )  # fmt: skip
 
 

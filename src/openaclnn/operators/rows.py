@@ -55,7 +55,7 @@ class Rows:
     compute: DType | str = ""  # a dtype, or the name of the tensor that has it; "": the source's
     # The class axis, or the last if there are fewer; ignored where an option numbers the axis.
     class_axis: int = 1
-    fixed: bool = False
+    fixed_classes: bool = False  # whether options depend on their number
 
     def _axis(self, call: Call, rank: int) -> int:
         option = call.operator.axis
@@ -126,7 +126,8 @@ class Rows:
         # Where a class may be ignored, the tensor `target` has class indices.
         targets = [name for name, _, _ in inputs].index("target") if "ignore_index" in numbers else -1  # fmt: skip
         return class_plan(
-            operator.name, kernel, compute, inputs, outputs, shape, self._axis(call, len(shape)), targets, numbers, free, reduced, spared, self.fixed,
+            operator.name, kernel, compute, inputs, outputs, shape, self._axis(call, len(shape)), targets, numbers, free, reduced, spared,
+            fixed_classes=self.fixed_classes,
         )  # fmt: skip
 
     def _empty_plan(self, call: Call, reduction: str | None, spared: Sequence[Any]) -> Plan:

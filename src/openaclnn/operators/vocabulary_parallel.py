@@ -54,11 +54,11 @@ def _columns_fault(call: Call) -> str:
     return "" if end - start == call.tensor(LOGITS).shape[-1] else f"{start} to {end}"
 
 
-# Targets of other ranks are allowed. The options say how many columns there are, so a plan serves one size alone.
+# Targets of other ranks are allowed. The options say how many columns there are, so a plan serves one number of them.
 SUMS_PLAN = Rows(
     formulas.sum_exp_and_index_logit.name, LOGITS, dict(zip(READ, ("full", "positions", "positions"), strict=True)),
     {name: "full" if name == "expLogitsOut" else "positions" for name in WRITTEN}, lambda call: {"first_class": call["vocabStartIndex"]},
-    compute=FLOAT, class_axis=-1, fixed=True,
+    compute=FLOAT, class_axis=-1, fixed_classes=True,
 )  # fmt: skip
 
 

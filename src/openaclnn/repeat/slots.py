@@ -42,11 +42,12 @@ ABSENT, NUMPY, TORCH = 0, 1, 2  # LIBRARY; of descriptors it is the address of t
 # An entry: the guards of a kind of call, and what runs it.
 (
     KEEP, ENTRY_LIBRARY, SHAPE_SOURCE, MAKE, MAKE_LARGE, LARGE_FROM, MAKE_DTYPE, BLOCK, ADDRESSES, TAKES, RESULTS,
-    COUNT_FROM, COUNT_BELOW, SOURCE_AXES, CLASS_AXIS, HALF_AXIS, HALVED, CONSTANTS, DERIVE, DERIVED, SOURCE,
-) = range(21)  # fmt: skip
+    COUNT_FROM, COUNT_BELOW, SOURCE_AXES, SOURCE_CLASSES, CLASS_AXIS, HALF_AXIS, HALVED, CONSTANTS, DERIVE, DERIVED, SOURCE,
+) = range(22)  # fmt: skip
 # KEEP is the object that has the entry. MAKE is 0 where the caller gave all outputs.
 # SHAPE_SOURCE is the array that sizes are read of; ARRAYS: what the inputs stretch to, or half of the array HALVED along HALF_AXIS; the first of the outputs: they are
 # part of the kind.
+# SOURCE_AXES and SOURCE_CLASSES: how many axes and classes the source has in all calls; 0 where that may change.
 # BLOCK is the control block of a runner, which is called in words (`machine.callers`). It takes so many ADDRESSES.
 # The numbers that it takes are CONSTANTS, integers, which DERIVE makes of other options than those they were made of; or, where there are none, options: those DERIVED, from SOURCE on.
 MAX_DERIVED = 4
@@ -72,6 +73,7 @@ MISSING, SAME, DENSE, SOME, LAID = range(5)
 row-major, with such axes."""
 STRETCHED, DOUBLED = 0x10, 0x20
 """FOLLOWS has a byte for each axis of an array: the axis of the source whose length it has, or twice that; or STRETCHED: one element."""
+ANY_STRETCHED = int.from_bytes(bytes([STRETCHED] * MAX_AXES), "little")
 
 
 class Entry:

@@ -106,7 +106,7 @@ def entry_of(
     # In the order of `slots`, whose names say what each word is, from ENTRY_LIBRARY on.
     entry = [
         library, output if source < 0 else source, make, make_large, large, dtypes, 0 if block is None else block.address, len(plan.operands), takes,
-        len(arrays) - output, *counts, patterns.axes, class_axis, half_axis, halved, len(constants), *derivation, *constants, *_NO_CONSTANTS[len(constants) :], *option_words(options, free), *_NO_OPTIONS[at.OPTION_SLOTS * len(options) :],
+        len(arrays) - output, *counts, patterns.axes, plan.classes * plan.fixed_classes, class_axis, half_axis, halved, len(constants), *derivation, *constants, *_NO_CONSTANTS[len(constants) :], *option_words(options, free), *_NO_OPTIONS[at.OPTION_SLOTS * len(options) :],
     ]  # fmt: skip
     each = patterns.each
     if source < 0:  # shapes and strides must be the very same
@@ -330,7 +330,9 @@ def _followers(
         if view.contiguous and view.shape == shape and role != "single":
             patterns.append(_DENSE)
             continue
-        if by_role or place < 0 or role == "single":
+        # With a class axis, too, an input of as many axes stretches along those of one element.
+        stretches = not by_role or (role == "full" and not plan.shape_specific and len(view.shape) == len(shape))  # fmt: skip
+        if not stretches or place < 0 or role == "single":
             axes = _axes_of_role(role, every, along)
         elif len(view.shape) <= len(shape):
             lengths = zip(every[len(shape) - len(view.shape) :], view.shape, strict=True)
@@ -346,7 +348,7 @@ def _followers(
             if place >= 0:
                 return [], False
             pattern = _SAME
-        elif not by_role or not view.contiguous:
+        elif not by_role or not view.contiguous or at.STRETCHED in axes:
             pattern = Pattern(at.LAID, pattern.axes)
             strided = strided or 0 <= place < len(plan.operands)
         patterns.append(pattern)

@@ -356,10 +356,15 @@ class Search(Reader):
         )
         guard.expect((count >= entry.read(at.COUNT_FROM)) & (count < entry.read(at.COUNT_BELOW)))
         guard.expect((fixed_rank == 0) | (fixed_rank == rank))
+        classes = entry.read(at.SOURCE_CLASSES)
+        with code.when(classes != 0):
+            guard.expect(self.length(source, entry.read(at.CLASS_AXIS)) == classes)
         known_axes = (pattern == at.DENSE).choose(rank, expected.read(at.SECOND) & LOW_HALF)
         guard.expect(axes == known_axes)
         # Strided arrays have an entry of their own: row-major ones are taken as they are.
-        whole = (entry.read(at.CLASS_AXIS) >= 0) | (view.read(at.SIZE) == count)
+        unstretched = (expected.read(at.FOLLOWS) & at.ANY_STRETCHED) == 0
+        of_role = (entry.read(at.CLASS_AXIS) >= 0) & unstretched
+        whole = of_role | (view.read(at.SIZE) == count)
         guard.expect((pattern == at.LAID).choose(~(dense & whole), dense))
         with code.loop(0, axes) as axis:
             length = self.followed_length(expected, source, axis)
