@@ -11,16 +11,20 @@ import torch
 
 import openaclnn
 from conftest import (
+    WIDTHS,
     assert_matches_oracle,
     assert_same_bits,
     call_on,
     device_tensor,
     read_back,
     told,
+    vectors_of,
 )
 from openaclnn import acl, aclnn
 from openaclnn.core import steps
 from openaclnn.core.dtypes import BFLOAT16, FLOAT16
+from openaclnn.core.plan import BoundedCache
+from openaclnn.engines import cpu
 
 SUMS, LOSS, GRADIENTS = map(
     openaclnn.find_operator,
@@ -146,3 +150,26 @@ def test_nothing_is_written_of_nothing() -> None:
     # Rows of no features have logits of 0.
     rows = openaclnn.fused_linear_online_max_sum(np.zeros((2, 0), np.float16), np.zeros((3, 0), np.float16), np.array([1, 5]), 0, 3)  # fmt: skip
     np.testing.assert_array_equal(rows.sum_exp_logits_local, [3, 3])
+
+
+@pytest.mark.parametrize("lanes", WIDTHS)
+def test_kernels_written_for_another_cpu_stay_with_it(
+    lanes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What such a test has made serves later calls in no part: how elements lie between kernels depends on the vectors."""
+    rng = np.random.default_rng(3)
+
+    def gradients(columns: int) -> Any:
+        x, weight = (rng.standard_normal((n, 8)).astype(np.float16) for n in (40, columns))
+        arguments = {
+            "grad": np.ones(40, np.float32), "input": x, "weight": weight, "target_mask": rng.integers(0, 256, 5).astype(np.uint8),
+            "masked_target": rng.integers(0, columns, 40), "logits_max": np.ones(40, np.float32), "sum_exp_logits": np.full(40, 9, np.float32),
+        }  # fmt: skip
+        with openaclnn.use_engine("cpu"):
+            return arguments, call_on("cpu", GRADIENTS, arguments)
+
+    monkeypatch.setattr(cpu, "_runners", BoundedCache(16))
+    with vectors_of(lanes):
+        gradients(300)
+    arguments, got = gradients(6)
+    assert_matches_oracle(GRADIENTS, arguments, got)

@@ -167,8 +167,10 @@ def _shared(ability: str, find: Callable[[Plan], Any], plan: Plan) -> Any:
     """
     if not plan.classes:
         return find(plan)
+    from openaclnn.engines.machine.host import machine
+
     key = (
-        ability, plan.kernel, plan.compute, plan.class_axis, plan.reduction, numbers_key(plan.numbers),
+        machine(), ability, plan.kernel, plan.compute, plan.class_axis, plan.reduction, numbers_key(plan.numbers),
         *[free.option for free in plan.free], *map(operand_signature, plan.operands),
     )  # fmt: skip
     runner = _runners.get(key)

@@ -36,7 +36,7 @@ def machine() -> Machine:
 @contextmanager
 def written_for(other: Machine) -> Iterator[None]:
     """For tests: code is written as on another CPU, so that any machine computes what that one does; LLVM splits vectors, or leaves registers half empty.
-    It holds for calls that name their engine; the fast path and caches keep code for the CPU before."""
+    It holds for calls that name their engine; the fast path keeps code for the CPU before."""
     global _other
     before, _other = _other, other
     try:
