@@ -37,7 +37,7 @@ from openaclnn.calls import plain as calls_plain
 from openaclnn.calls.plain import make_plain_function
 from openaclnn.core import results
 from openaclnn.core.declare import Operator
-from openaclnn.core.dtypes import BFLOAT16, FLOAT, FLOAT16, FLOATS
+from openaclnn.core.dtypes import BFLOAT16, FLOAT, FLOAT16, FLOATS, DType
 from openaclnn.core.status import AclnnError
 from openaclnn.engines import dispatch
 from openaclnn.engines.cpu.launching import pool
@@ -728,7 +728,7 @@ def test_threads_that_call_beside_each_other(taken: list[bool]) -> None:
 NUMBERS = [
     1.0, -1.0, 0.0, -0.0, 0.5, 1.5, 2.0, 0.7, -0.7, 1e-3, 1e-5, 3e-6, 1e-20, 1e-40, 1e20, 3e38, 1e39, 2.0**-16,
     2.0**-60, 2.0**60, 2.0**-61, 0.1, 1 / 3, 1.6732632423543772, 1.0507009873554805, np.inf, -np.inf, np.nan,
-    1.0000000001, 0.99999999, 4.0, 2.0**-20, 2, 2**60 + 2**36 + 1,
+    1.0000000001, 0.99999999, 4.0, 2.0**-20, 2, 2**60 + 2**36 + 1, 3e-8, -2e-8, 6.1e-5, -4.2e-5, 65519.0, -65521.0,
 ]  # fmt: skip
 
 
@@ -795,19 +795,23 @@ def test_elu_has_a_kind_for_all_numbers(taken: list[bool]) -> None:
 
 
 @pytest.mark.parametrize(
-    "operator",
+    ("operator", "dtype"),
     [
-        op
+        (op, dtype)
         for op in OPERATORS
         if isinstance(op, Activation) and op.numbers and not op.output.in_place
+        for dtype in FLOATS
+        if dtype in op.tensors[0].dtypes
     ],
     ids=str,
 )
-def test_any_number_of_a_formula_needs_no_new_plan(operator: Activation, taken: list[bool]) -> None:
+def test_any_number_of_a_formula_needs_no_new_plan(
+    operator: Activation, dtype: DType, taken: list[bool]
+) -> None:
     """And has the bits of the slow path, refusals included."""
     rng = np.random.default_rng(44)
     options = [parameter.python_name for parameter in operator.numbers]
-    arguments = operator.workloads.make(rng, FLOAT, (40,), next(iter(operator.workloads.VARIANTS)))
+    arguments = operator.workloads.make(rng, dtype, (40,), next(iter(operator.workloads.VARIANTS)))
     with np.errstate(all="ignore"):
         for _ in range(60):
             drawn = {name: NUMBERS[rng.integers(len(NUMBERS))] for name in options}

@@ -83,6 +83,7 @@ class Free:
     high: float = math.inf
     # 0 as FLOAT selects other code, so that a change from or to 0 needs another plan.
     keeps_zero: bool = False
+    held: DType = FLOAT  # the dtype that the number is rounded to
 
 
 @dataclass(slots=True, eq=False)

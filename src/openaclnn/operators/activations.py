@@ -237,7 +237,8 @@ def plan_of(
     written = operator.output.name, values[operator.output.name]
     if any(values[name].empty for name in operator.read):
         return empty_plan(operator.name, written)
-    taken, free = numbers_of(call, numbers(call) if numbers else {})
+    held = values[operator.read[0]].dtype if numbers is in_dtype else FLOAT
+    taken, free = numbers_of(call, numbers(call) if numbers else {}, held)
     dtype = compute(call) if compute else values[operator.read[0]].dtype
     assert dtype is not None
     return elementwise_plan(
@@ -245,9 +246,11 @@ def plan_of(
     )  # fmt: skip
 
 
-def numbers_of(call: Call, known: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[Free, ...]]:
+def numbers_of(
+    call: Call, known: Mapping[str, Any], held: DType = FLOAT
+) -> tuple[dict[str, Any], tuple[Free, ...]]:
     """The numbers and switches that the formula takes: those that are `known`, and options of the same names; and which of them the next call
-    may change."""
+    may change. Known ones are options too if they are `held` in a floating dtype."""
     operator = Activation.of(call)
     bounds = operator.bounds_of(call) if operator.bounds_of else operator.bounds
     values, taken, free = call.values, dict(known), []
@@ -255,7 +258,9 @@ def numbers_of(call: Call, known: Mapping[str, Any]) -> tuple[dict[str, Any], tu
         name, option = parameter.name, parameter.python_name
         if option not in taken:
             taken[option] = number_of(values[name], parameter)
-            free.append(_free(option, name in operator.nonzero, *bounds.get(name, ())))
+        elif held is FLOAT or held.kind != "floating":
+            continue
+        free.append(_free(option, name in operator.nonzero, *bounds.get(name, ()), held=held))
     for parameter in operator.switches:
         taken[parameter.python_name] = bool(values[parameter.name])
     # In the formula's order, since engines key kernels by the values of numbers, without names.
@@ -266,9 +271,9 @@ def numbers_of(call: Call, known: Mapping[str, Any]) -> tuple[dict[str, Any], tu
 
 
 @functools.cache
-def _free(option: str, nonzero: bool, low: float = -math.inf, high: float = math.inf) -> Free:
+def _free(option: str, nonzero: bool, low: float = -math.inf, high: float = math.inf, held: DType = FLOAT) -> Free:  # fmt: skip
     """The same object for all calls, so that engines find the kernels that they made."""
-    return Free(option, low=low, high=high, keeps_zero=nonzero)
+    return Free(option, low=low, high=high, keeps_zero=nonzero, held=held)
 
 
 def in_dtype(call: Call) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from openaclnn.core import results
-from openaclnn.core.dtypes import DType, is_int64
+from openaclnn.core.dtypes import BFLOAT16, FLOAT16, DType, is_int64
 from openaclnn.core.interop import torch_dtype, torch_tensor
 from openaclnn.core.plan import (
     ANY_COUNT,
@@ -447,9 +447,14 @@ class FreeNumber(NamedTuple):
     way: int = at.FIXED
     least: int = _bits_of(-LARGEST)
     most: int = _bits_of(LARGEST)
+    lacks: int = 0
 
 
 _FIXED = FreeNumber()
+# The FLOAT before the first that is rounded to infinity.
+_HELD = {
+    FLOAT16: (at.FLOAT16_LACKS, 65520.0 - 2.0**-8), BFLOAT16: (at.BFLOAT16_LACKS, (2 - 2.0**-8 - 2.0**-23) * 2.0**127),
+}  # fmt: skip
 
 
 def numbers_of(
@@ -478,8 +483,9 @@ def _derivation(
             told = f"expected an option's Python name ({', '.join(names)}), got {number.option}"
             raise TypeError(f"a plan's free numbers: {told}")
         way = at.ANOTHER_BUT_ZERO if number.keeps_zero else at.ANOTHER
-        low, high = max(number.low, -LARGEST), min(number.high, LARGEST)
-        bounds[number.option] = FreeNumber(way, _bits_of(low), _bits_of(high))
+        lacks, largest = _HELD.get(number.held, (0, LARGEST))
+        low, high = max(number.low, -largest), min(number.high, largest)
+        bounds[number.option] = FreeNumber(way, _bits_of(low), _bits_of(high), lacks)
     whole = {number.option for number in declared if number.integer}
     places = [names.index(name) for name in wanted if name in names]
     fits = all(kinds[place] is (int if names[place] in whole else float) for place in places)
@@ -500,9 +506,9 @@ def option_words(options: Sequence[Any], numbers: Sequence[FreeNumber]) -> list[
         if kind is float:
             words += (id(float), _bits_of(option), *number)
         elif kind is int and is_int64(option):
-            words += (id(int), option, number.way, 0, 0)
+            words += (id(int), option, number.way, 0, 0, 0)
         elif kind is Scalar and option.bits is not None:
-            words += (id(option.dtype), option.bits, at.FIXED, 0, 0)
+            words += (id(option.dtype), option.bits, at.FIXED, 0, 0, 0)
         else:
-            words += (0, id(option), at.FIXED, 0, 0)
+            words += (0, id(option), at.FIXED, 0, 0, 0)
     return words

@@ -468,7 +468,7 @@ class Search(Reader):
         free, known = expected.read(at.FREE), expected.read(at.BITS).bits_as("f64")
         least, most = (expected.read(end).bits_as("f64") for end in (at.LEAST, at.MOST))
         guard.expect((number >= least) & (number <= most))
-        zero, was_zero = (value.to("f32") == 0.0 for value in (number, known))
+        zero, was_zero = (self.held(expected, each).to("f32") == 0.0 for each in (number, known))
         guard.expect((free != at.ANOTHER_BUT_ZERO) | ~(zero ^ was_zero))
 
     def take_numbers(self, guard: Guard, entry: Array) -> None:
@@ -492,4 +492,24 @@ class Search(Reader):
 
     def derived_from(self, entry: Array, index: Value) -> Value:
         """A number that constants derive from, or that a sized runner takes: an integer, or a float's bits."""
-        return self.option_words.read(entry.at(at.SOURCE).read(index))
+        source = entry.at(at.SOURCE).read(index)
+        option = entry.at(source * at.OPTION_SLOTS + at.FIRST_OPTION)
+        word = self.code.variable(self.option_words.read(source))
+        with self.code.when(option.read(at.LACKS) != 0):
+            word.set(self.held(option, word.get().bits_as("f64")).bits_as("i64"))
+        return word.get()
+
+    def held(self, option: Array, number: Value) -> Value:
+        """A float as the option's dtype holds it: FLOAT's bits are rounded, but for a subnormal number of FLOAT16, whose last place another number has."""
+        code, lacks, result = self.code, option.read(at.LACKS), self.code.variable(number)
+        with code.when(lacks != 0):
+            rounded = number.to("f32")
+            bits, unit = rounded.bits_as("i32").unsigned("i64"), code.integer(1) << lacks
+            bits = (bits + (unit >> 1) - 1 + ((bits >> lacks) & 1)) & -unit
+            result.set(bits.to("i32").bits_as("f32").to("f64"))
+            small = abs(rounded.to("f64"))
+            with code.when((lacks == at.FLOAT16_LACKS) & (small < 2.0**-14)):
+                sign = number.bits_as("i64") & -(1 << 63)
+                small = (small + 1.5 * 2.0**28) - 1.5 * 2.0**28
+                result.set((small.bits_as("i64") | sign).bits_as("f64"))
+        return result.get()

@@ -269,6 +269,7 @@ def _computed(scalars: _Folded, dtype: str) -> Form:
     wide = dtype == "f32"
     marks, numbers = _constants(scalars, wide)
     name, write = _written(marks)
+    name += "" if wide else ".short"
     return Form(name, write, numbers, derive=_derivation(marks, _FOLDED[wide]))
 
 
