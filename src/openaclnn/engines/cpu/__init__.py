@@ -93,7 +93,7 @@ def declines(plan: Plan) -> str | None:
 def prepare(plan: Plan) -> Callable[[Sequence[int], int], int]:
     """What runs the plan: a function of the operands' addresses (the output's last) and a stream."""
     if plan.steps:
-        return steps.stepped(plan, _of_one_size, steps.host_memory)
+        return steps.stepped(plan, _of_one_size, steps.HostMemory)
     if plan.kernel in arrays.ARRAY_KERNELS:
         return arrays.on_host(plan)
     kernel = kernel_named(plan.kernel)

@@ -40,7 +40,7 @@ def prepare(plan: Plan) -> Callable[[Sequence[int], int], int]:
     from openaclnn.engines.numpy import classes, elementwise, rows
 
     if plan.steps:
-        return steps.stepped(plan, prepare, steps.host_memory)
+        return steps.stepped(plan, prepare, steps.HostMemory)
     if plan.kernel in arrays.ARRAY_KERNELS:
         return arrays.on_host(plan)
     if plan.kernel == "fill":

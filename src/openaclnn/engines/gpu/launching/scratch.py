@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from openaclnn.core.torch_names import raw_allocator
-from openaclnn.engines.steps import host_memory
+from openaclnn.engines.steps import HostMemory
 
 
 @functools.cache
@@ -28,7 +28,7 @@ def lent(size: int, stream: int) -> Iterator[int]:
     if not size:
         yield 0
     elif triton.knobs.runtime.interpret:
-        with host_memory(size, stream) as memory:
+        with HostMemory(size, stream) as memory:
             yield memory
     else:
         # Its blocks belong to a stream: freed right after the launches, one is used again only by work
