@@ -27,7 +27,9 @@ def widen(array: Array, compute: DType) -> Array:
 
 def narrow(values: Array, compute: DType, output: DType) -> Array:
     """The two roundings: to the computation type, then to the output's. Integers are what is left of numbers towards 0, and the nearest
-    that there is for those beyond."""
+    that there is for those beyond. NaN is the usual one: which sign NumPy gives it depends on where in memory numbers lie."""
+    if values.dtype.kind == "f" and (lost := np.isnan(values)).any():
+        values = np.where(lost, values.dtype.type(np.nan), values)
     if compute is not FLOAT:
         values = _whole(values, compute) if compute.kind == "integer" else values.astype(compute.numpy)  # fmt: skip
     if output.kind == "integer":
