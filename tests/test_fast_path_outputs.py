@@ -33,7 +33,7 @@ from conftest import (
 )
 from openaclnn import acl, aclnn
 from openaclnn.core.declare import Operator
-from openaclnn.core.dtypes import FLOAT, FLOATS, DType
+from openaclnn.core.dtypes import FLOAT, FLOATS, DType, dtype_of_numpy
 from openaclnn.core.status import AclnnError
 from test_fast_path import cache_of, counted_fast_paths
 from test_fast_path_layouts import SHAPES, as_it_lies, spread
@@ -273,9 +273,6 @@ def test_what_is_no_tuple_takes_the_slow_path(operator: Operator, taken: list[bo
             plain(operator)(**arguments, out=wrong)
 
 
-CODES = {"float32": acl.ACL_FLOAT, "int32": acl.ACL_INT32}
-
-
 class Memory:
     """Where a call's input and its outputs lie, with room between them: all in one, so that they may lie over each other. Their
     elements are `step` apart.
@@ -420,7 +417,9 @@ def test_descriptors_of_outputs_keep_the_rules_of_memory(
 
     def outcome(starts: list[int], base: int = address, which: int = -1) -> tuple[int, str]:
         out = [
-            descriptor(shape, base if number == which else address, start, CODES[dtype.name])
+            descriptor(
+                shape, base if number == which else address, start, dtype_of_numpy(dtype).code
+            )
             for number, (shape, start, dtype) in enumerate(
                 zip(memory.shapes, starts, memory.dtypes, strict=True)
             )

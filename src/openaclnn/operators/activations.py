@@ -57,6 +57,8 @@ class Activation(Operator):
     bounds_of: Callable[[Call], Mapping[str, tuple[float, float]]] | None = None
     domain: tuple[float, float] | None = None  # the interval that problems draw inputs from
     nonzero: tuple[str, ...] = ()  # options that may not be 0
+    # Whether options that are numbers are rounded to the first tensor's dtype before anything else.
+    rounds_options: bool = False
 
     @classmethod
     def of(cls, call: Call) -> Self:
@@ -182,6 +184,8 @@ def elementwise_operator(
     numbers: Callable[[Call], dict[str, Any]] | None, integers: Callable[..., Any] | None = None, **more: Any,
 ) -> Activation:  # fmt: skip
     """Register an operator of these parameters. With `no_interface` it is none of the aclnn interface, and is not registered."""
+    if more.get("rounds_options"):
+        numbers = more["seen_by_reference"] = _rounded
     cls, result, plan, inner = (more.pop(name, None) for name in ("kind", "result", "plan", "no_interface"))  # fmt: skip
     operator: Activation = (cls or Activation)(
         name=name, summary=summary, formula=formula, parameters=parameters, families=families, checks=(), result=result or _result,
@@ -237,8 +241,7 @@ def plan_of(
     written = operator.output.name, values[operator.output.name]
     if any(values[name].empty for name in operator.read):
         return empty_plan(operator.name, written)
-    held = values[operator.read[0]].dtype if numbers is in_dtype else FLOAT
-    taken, free = numbers_of(call, numbers(call) if numbers else {}, held)
+    taken, free = numbers_of(call, numbers(call) if numbers else {})
     dtype = compute(call) if compute else values[operator.read[0]].dtype
     assert dtype is not None
     return elementwise_plan(
@@ -246,14 +249,13 @@ def plan_of(
     )  # fmt: skip
 
 
-def numbers_of(
-    call: Call, known: Mapping[str, Any], held: DType = FLOAT
-) -> tuple[dict[str, Any], tuple[Free, ...]]:
+def numbers_of(call: Call, known: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[Free, ...]]:
     """The numbers and switches that the formula takes: those that are `known`, and options of the same names; and which of them the next call
-    may change. Known ones are options too if they are `held` in a floating dtype."""
+    may change: options, and of known numbers those that are options rounded to a floating dtype."""
     operator = Activation.of(call)
     bounds = operator.bounds_of(call) if operator.bounds_of else operator.bounds
     values, taken, free = call.values, dict(known), []
+    held = _held(call) if operator.rounds_options else FLOAT
     for parameter in operator.numbers:
         name, option = parameter.name, parameter.python_name
         if option not in taken:
@@ -276,13 +278,17 @@ def _free(option: str, nonzero: bool, low: float = -math.inf, high: float = math
     return Free(option, low=low, high=high, keeps_zero=nonzero, held=held)
 
 
-def in_dtype(call: Call) -> dict[str, Any]:
-    """The formula's numbers as the first tensor's dtype holds them; none for FLOAT, in which numbers are read anyway, so that the next call may have others."""
-    operator = Activation.of(call)
-    dtype = call.tensor(operator.read[0]).dtype
+def _held(call: Call) -> DType:
+    """The first tensor's dtype."""
+    return call.tensor(Activation.of(call).read[0]).dtype
+
+
+def _rounded(call: Call) -> dict[str, Any]:
+    """The formula's numbers as that dtype holds them; none for FLOAT, in which numbers are read anyway."""
+    dtype = _held(call)
     if dtype is FLOAT:
         return {}
-    return {p.python_name: call[p.name].held_by(dtype) for p in operator.numbers}
+    return {p.python_name: call[p.name].held_by(dtype) for p in Activation.of(call).numbers}
 
 
 def number_of(value: Any, parameter: Parameter) -> float:

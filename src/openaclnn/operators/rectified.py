@@ -28,7 +28,7 @@ from openaclnn.core.plan import Plan
 from openaclnn.core.tensor import Scalar, Tensor
 from openaclnn.engines.formulas import activations as formulas
 from openaclnn.operators import rules
-from openaclnn.operators.activations import NEWEST, NOT_310P, declare, in_dtype, number, plan_of
+from openaclnn.operators.activations import NEWEST, NOT_310P, declare, number, plan_of
 from openaclnn.operators.workloads.words import KernelForm
 
 GRADIENT = {"gradOutput": "gradient of the output", "self": "the forward's input"}
@@ -146,8 +146,8 @@ declare(
         rules.not_null("self", "out", "threshold", "value"), rules.scalars("threshold", "value"), rules.dtypes("self", more=INTEGERS),
         rules.converts("self", unchecked_on="950"), rules.rank("self"), rules.same_shape(),
     ),
-    options=LIMITS, accepts=(*FLOATS, *INTEGERS), families=NOT_310P, in_place="selfRef", numbers=in_dtype,
-    seen_by_reference=in_dtype, arguments={"threshold": 0.5, "value": 9.0}, peer="threshold",
+    options=LIMITS, accepts=(*FLOATS, *INTEGERS), families=NOT_310P, in_place="selfRef", rounds_options=True,
+    arguments={"threshold": 0.5, "value": 9.0}, peer="threshold",
     kernels=(KernelForm("threshold_v2", {"x": "self", "threshold": "threshold", "value": "value"}),),
     gradient=Gradient("aclnnThresholdBackward"),
 )  # fmt: skip
@@ -176,8 +176,8 @@ declare(
         rules.not_null("threshold", "out", "gradOutput", "self"), rules.scalars("threshold"),
         _dtypes, rules.same_dtype(), rules.rank("gradOutput", "self"), rules.broadcast,
     ),
-    inputs=GRADIENT, options=LIMITS[:1], accepts=(*FLOATS, INT8, UINT8, INT32, INT64), numbers=in_dtype,
-    seen_by_reference=in_dtype, arguments={"threshold": 0.5}, peer="threshold_backward",
+    inputs=GRADIENT, options=LIMITS[:1], accepts=(*FLOATS, INT8, UINT8, INT32, INT64), rounds_options=True,
+    arguments={"threshold": 0.5}, peer="threshold_backward",
     kernels=(
         KernelForm("relu_grad", {"gradients": "gradOutput", "features": "self"}, values={"threshold": 0.0}),
         KernelForm("threshold_grad_v2_d", {"gradOutput": "gradOutput", "self": "self"}, values={"threshold": 1.0}),

@@ -11,15 +11,7 @@ from openaclnn.core.declare import Gradient
 from openaclnn.core.dtypes import FLOAT, FLOAT16
 from openaclnn.engines.formulas import activations as formulas
 from openaclnn.operators import rules
-from openaclnn.operators.activations import (
-    ALL,
-    NOT_310P,
-    NOT_910,
-    NOT_950,
-    declare,
-    in_dtype,
-    number,
-)
+from openaclnn.operators.activations import ALL, NOT_310P, NOT_910, NOT_950, declare, number
 from openaclnn.operators.rectified import GRADIENT
 from openaclnn.operators.workloads.words import KernelForm
 
@@ -93,7 +85,7 @@ declare(
         rules.in_bounds("lambd"),
         rules.same_format("self", "out"),
     ),
-    options=(WIDTH, number("bias", "by how much values move", 0.0)), accepts=(FLOAT, FLOAT16), families=NOT_910, numbers=in_dtype,
-    seen_by_reference=in_dtype, bounds=POSITIVE, arguments={"bias": 0.2}, kernels=(KernelForm("shrink", {"input_x": "self"}),),
+    options=(WIDTH, number("bias", "by how much values move", 0.0)), accepts=(FLOAT, FLOAT16), families=NOT_910, rounds_options=True,
+    bounds=POSITIVE, arguments={"bias": 0.2}, kernels=(KernelForm("shrink", {"input_x": "self"}),),
     peer=lambda torch, x, width, bias: torch.where(x > width, x - bias, torch.where(x < -width, x + bias, 0.0)),
 )  # fmt: skip

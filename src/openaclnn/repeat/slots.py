@@ -57,10 +57,10 @@ the class axis last; every operand's strides along those, in elements, one opera
 CONSTANT = SOURCE + MAX_DERIVED
 FIRST_OPTION = CONSTANT + MAX_CONSTANTS
 
-# Of each option: the type of a number and its bits, or 0 and the object; and whether it may be another number, within which bounds, once it is rounded to a dtype that has so many
-# of FLOAT's last bits less.
-TYPE, BITS, FREE, LEAST, MOST, LACKS, OPTION_SLOTS = range(7)
-FLOAT16_LACKS, BFLOAT16_LACKS = 13, 16
+# Of each option: the type of a number and its bits, or 0 and the object; whether it may be another number, and within which bounds; and how many of FLOAT's
+# last bits the dtype lacks that the number is rounded to.
+TYPE, BITS, FREE, LEAST, MOST, DROPPED_BITS, OPTION_SLOTS = range(7)
+FLOAT16_DROPS, BFLOAT16_DROPS = 13, 16
 FIXED, ANOTHER, ANOTHER_BUT_ZERO = range(3)
 """FREE: not; any number within the bounds; the same, but a zero stays one and others stay others."""
 FIRST_ARRAY = FIRST_OPTION + MAX_OPTIONS * OPTION_SLOTS

@@ -106,7 +106,7 @@ def entry_of(
     # In the order of `slots`, whose names say what each word is, from ENTRY_LIBRARY on.
     entry = [
         library, output if source < 0 else source, make, make_large, large, dtypes, 0 if block is None else block.address, len(plan.operands), takes,
-        len(arrays) - output, *counts, patterns.axes, plan.classes * plan.fixed_classes, class_axis, half_axis, halved, len(constants), *derivation, *constants, *_NO_CONSTANTS[len(constants) :], *option_words(options, free), *_NO_OPTIONS[at.OPTION_SLOTS * len(options) :],
+        len(arrays) - output, *counts, patterns.axes, plan.classes if plan.fixed_classes else 0, class_axis, half_axis, halved, len(constants), *derivation, *constants, *_NO_CONSTANTS[len(constants) :], *option_words(options, free), *_NO_OPTIONS[at.OPTION_SLOTS * len(options) :],
     ]  # fmt: skip
     each = patterns.each
     if source < 0:  # shapes and strides must be the very same
@@ -447,13 +447,13 @@ class FreeNumber(NamedTuple):
     way: int = at.FIXED
     least: int = _bits_of(-LARGEST)
     most: int = _bits_of(LARGEST)
-    lacks: int = 0
+    dropped_bits: int = 0
 
 
 _FIXED = FreeNumber()
-# The FLOAT before the first that is rounded to infinity.
+# DROPPED_BITS, and the FLOAT before the first that is rounded to infinity.
 _HELD = {
-    FLOAT16: (at.FLOAT16_LACKS, 65520.0 - 2.0**-8), BFLOAT16: (at.BFLOAT16_LACKS, (2 - 2.0**-8 - 2.0**-23) * 2.0**127),
+    FLOAT16: (at.FLOAT16_DROPS, 65520.0 - 2.0**-8), BFLOAT16: (at.BFLOAT16_DROPS, (2 - 2.0**-8 - 2.0**-23) * 2.0**127),
 }  # fmt: skip
 
 
@@ -483,9 +483,9 @@ def _derivation(
             told = f"expected an option's Python name ({', '.join(names)}), got {number.option}"
             raise TypeError(f"a plan's free numbers: {told}")
         way = at.ANOTHER_BUT_ZERO if number.keeps_zero else at.ANOTHER
-        lacks, largest = _HELD.get(number.held, (0, LARGEST))
+        dropped_bits, largest = _HELD.get(number.held, (0, LARGEST))
         low, high = max(number.low, -largest), min(number.high, largest)
-        bounds[number.option] = FreeNumber(way, _bits_of(low), _bits_of(high), lacks)
+        bounds[number.option] = FreeNumber(way, _bits_of(low), _bits_of(high), dropped_bits)
     whole = {number.option for number in declared if number.integer}
     places = [names.index(name) for name in wanted if name in names]
     fits = all(kinds[place] is (int if names[place] in whole else float) for place in places)

@@ -494,21 +494,19 @@ class Search(Reader):
         """A number that constants derive from, or that a sized runner takes: an integer, or a float's bits."""
         source = entry.at(at.SOURCE).read(index)
         option = entry.at(source * at.OPTION_SLOTS + at.FIRST_OPTION)
-        word = self.code.variable(self.option_words.read(source))
-        with self.code.when(option.read(at.LACKS) != 0):
-            word.set(self.held(option, word.get().bits_as("f64")).bits_as("i64"))
-        return word.get()
+        return self.held(option, self.option_words.read(source).bits_as("f64")).bits_as("i64")
 
     def held(self, option: Array, number: Value) -> Value:
-        """A float as the option's dtype holds it: FLOAT's bits are rounded, but for a subnormal number of FLOAT16, whose last place another number has."""
-        code, lacks, result = self.code, option.read(at.LACKS), self.code.variable(number)
-        with code.when(lacks != 0):
+        """A number as the option's dtype holds it, an integer as it is. FLOAT's bits are rounded; but what is subnormal in FLOAT16 is added to a number whose last
+        place is 2^-24, and subtracted again."""
+        code, dropped, result = self.code, option.read(at.DROPPED_BITS), self.code.variable(number)
+        with code.when(dropped != 0):
             rounded = number.to("f32")
-            bits, unit = rounded.bits_as("i32").unsigned("i64"), code.integer(1) << lacks
-            bits = (bits + (unit >> 1) - 1 + ((bits >> lacks) & 1)) & -unit
+            bits, unit = rounded.bits_as("i32").unsigned("i64"), code.integer(1) << dropped
+            bits = (bits + (unit >> 1) - 1 + ((bits >> dropped) & 1)) & -unit
             result.set(bits.to("i32").bits_as("f32").to("f64"))
             small = abs(rounded.to("f64"))
-            with code.when((lacks == at.FLOAT16_LACKS) & (small < 2.0**-14)):
+            with code.when((dropped == at.FLOAT16_DROPS) & (small < 2.0**-14)):
                 sign = number.bits_as("i64") & -(1 << 63)
                 small = (small + 1.5 * 2.0**28) - 1.5 * 2.0**28
                 result.set((small.bits_as("i64") | sign).bits_as("f64"))

@@ -269,7 +269,7 @@ def _computed(scalars: _Folded, dtype: str) -> Form:
     wide = dtype == "f32"
     marks, numbers = _constants(scalars, wide)
     name, write = _written(marks)
-    name += "" if wide else ".short"
+    name += "" if wide else ".short"  # what derives numbers has this name, too
     return Form(name, write, numbers, derive=_derivation(marks, _FOLDED[wide]))
 
 
