@@ -9,6 +9,7 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 
 pytest.importorskip("llvmlite")
@@ -407,3 +408,30 @@ def test_misuse_is_refused_where_it_is_written(name: str) -> None:
     error, sentence, body = MISUSES[name]
     with pytest.raises(error, match=sentence):
         refused(body)
+
+
+# Tables.
+
+
+@pytest.mark.parametrize("lanes", [0, 4, 8, 16])
+@pytest.mark.parametrize("streams", [1, 3, 4, 8])
+def test_lookups(streams: int, lanes: int) -> None:
+    """By the last four bits, of vectors wider and narrower than the CPU's, too."""
+    rng = np.random.default_rng(lanes)
+    tables = rng.standard_normal((2, 16)).astype(np.float32)
+    places = rng.integers(-(1 << 31), 1 << 31, streams * max(lanes, 1), np.int32)
+    found = np.zeros(places.size, np.float32)
+
+    def body(code: Code, source: Value, target: Value) -> Value:
+        array, start = code.array(source, "i32"), code.integer(0)
+        index = array.load(start, Shape(streams, lanes)) if lanes else array.read(0)
+        look_up = code.lookups(index)
+        first = look_up(tables[0].tolist())
+        both = first + look_up(tables[1].tolist(), first)
+        code.array(target, "f32").store(both, start) if lanes else code.array(target, "f32").write(0, both)  # fmt: skip
+        return start
+
+    function(f"lookups.{streams}.{lanes}", "i64 i64", "i64", body)(places.ctypes.data, found.ctypes.data)  # fmt: skip
+    count = places.size if lanes else 1
+    expected = tables[0][places & 15] + tables[1][places & 15]
+    assert found[:count].tobytes() == expected[:count].tobytes()

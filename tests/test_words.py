@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -146,3 +147,15 @@ def test_sigmoid_of_complex_numbers() -> None:
     small = x[:2].astype(np.complex128)
     np.testing.assert_allclose(got[:2], 1 / (1 + np.exp(-small)), rtol=1e-6)
     np.testing.assert_array_equal(got[2:], [0, 1])
+
+
+@every_word
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_a_nan_has_the_same_bits_wherever_it_stands(word: str, dtype: Any) -> None:
+    """In vectors and in what they leave over, beside any number of others."""
+    for other, sign in itertools.product((machine(), this_machine()), (1.0, -1.0)):
+        nan = np.full(101, np.nan, dtype.numpy)
+        np.copysign(nan, nan.dtype.type(sign), out=nan)
+        with written_for(other):
+            results = [measured.evaluate(cpu.prepare, word, nan[:n]) for n in (1, 7, 8, 33, 101)]
+        assert len({each.tobytes() for each in np.concatenate(results)}) == 1, (other, sign)

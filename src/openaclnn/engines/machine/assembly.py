@@ -374,6 +374,13 @@ class Builder:
             return None
         return self.result(result, text)
 
+    def held(self, vector: Operand, after: Sequence[Operand]) -> Operand:
+        """A vector of x86 that LLVM takes for another one, made of these others: what is made of it stays behind them."""
+        operands = [vector, *after]
+        places = ", ".join(map(str, operands))
+        kinds = ",".join(["=x", "0", *["x"] * len(after)])
+        return self.computed(vector.type, f'call {vector.type} asm "", "{kinds}"({places})', operands, hoisted=False)  # fmt: skip
+
     # Branches.
 
     def _end(self, text: str) -> None:

@@ -7,6 +7,7 @@ language; only the modules of this folder use the builder of `assembly.py`.
 from __future__ import annotations
 
 import functools
+import struct
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -17,6 +18,7 @@ from openaclnn.engines.machine.assembly import (
     F64,
     I1,
     I8,
+    I16,
     I32,
     I64,
     PTR,
@@ -30,7 +32,14 @@ from openaclnn.engines.machine.assembly import (
 )
 from openaclnn.engines.machine.host import machine, on_arm, this_machine
 from openaclnn.engines.machine.kinds import SIZE, STORED, constant
-from openaclnn.engines.machine.values import Shape, Value, Variable, call_declared, zero_of
+from openaclnn.engines.machine.values import (
+    Shape,
+    Value,
+    Variable,
+    call_declared,
+    shuffled,
+    zero_of,
+)
 
 FRAME_ALIGNMENT = 64
 LOOKUP_512 = "llvm.x86.avx512.permvar.sf.512"
@@ -101,6 +110,52 @@ class Array:
         for k, part in enumerate(value.parts):
             place = self.place(index + value.lanes * k)
             self.code.builder.store(part, place, self.align * value.lanes, past_caches=True)
+
+
+class BytesLookup:
+    """`Code.lookups` of four streams of AVX2 at a time. The first bytes of all 32 elements are looked up by one instruction, so are the second, third and fourth, and put
+    together. One table waits for what is computed of the one before: LLVM would look up all at once, and have registers for a third of it."""
+
+    def __init__(self, builder: Builder, places: Value) -> None:
+        self.builder = builder
+        self.shorts, self.bytes = vector_type(I16, 16), vector_type(I8, 32)
+        self.places = [
+            self._call("packuswb", self.bytes, *(self._call("packssdw", self.shorts, *both) for both in (four[:2], four[2:])))
+            for four in _by_four(places.parts)
+        ]  # fmt: skip
+
+    def __call__(self, table: Sequence[float], after: Value | None = None) -> Value:
+        if after is not None:
+            both = zip(self.places, _by_four(after.parts), strict=True)
+            self.places = [self.builder.held(where, four) for where, four in both]
+        packed = struct.pack("<16f", *table)
+        quarters = [
+            assembly.constant(self.bytes, [assembly.constant(I8, byte) for byte in packed[at::4] * 2])
+            for at in range(4)
+        ]  # fmt: skip
+        found = []
+        for where in self.places:
+            first, second, third, fourth = (self._call("pshuf.b", self.bytes, quarter, where) for quarter in quarters)  # fmt: skip
+            for low, high in zip(self._pairs(first, second), self._pairs(third, fourth), strict=True):  # fmt: skip
+                found += self._pairs(*(self.builder.bitcast(one, self.shorts) for one in (low, high)))  # fmt: skip
+        floats = vector_type(F32, 8)
+        return Value(self.builder, *(self.builder.bitcast(one, floats) for one in found))
+
+    def _call(self, name: str, result: Any, *values: Any) -> Any:
+        return call_declared(self.builder, f"llvm.x86.avx2.{name}", result, *values, pure=True)
+
+    def _pairs(self, first: Any, second: Any) -> list[Any]:
+        """Elements of one beside those of the other: of the first and of the second half of each 16 bytes."""
+        count = first.type.count
+        quarter = range(count // 4)
+        return [
+            shuffled(self.builder, first, second, [at + begin + of for begin in (start, start + count // 2) for at in quarter for of in (0, count)])
+            for start in (0, count // 4)
+        ]  # fmt: skip
+
+
+def _by_four(parts: Sequence[Any]) -> list[Sequence[Any]]:
+    return [parts[at : at + 4] for at in range(0, len(parts), 4)]
 
 
 class Code:
@@ -362,19 +417,34 @@ class Code:
         """One stream whose lanes are elements of a table."""
         return self.lanes_of([table.read(where) for where in indices])
 
-    def lookup(self, table: Sequence[float], places: Value) -> Value:
-        """Elements of a table of 16 FLOATs, by the last four bits of each integer: one instruction of AVX-512 or NEON, three of AVX2."""
+    def lookups(self, places: Value) -> Callable[..., Value]:
+        """What looks up tables of 16 FLOATs, by the last four bits of each integer, one table after the other: `look(table, after)`, where `after` is computed of the
+        tables before. One instruction of AVX-512 or NEON, three of AVX2 or, of four streams, twelve for all."""
         lanes = this_machine().lanes
         if not places.lanes:
-            return self.lookup(table, places.splat(lanes)).lane(0)
+            look_up = self.lookups(places.splat(lanes))
+            return lambda table, after=None: look_up(table).lane(0)
         if places.lanes > lanes:
-            result = self.lookup(table, places.split(lanes))
-            while result.lanes < places.lanes:
-                result = result.joined()
-            return result
+            of_parts, wide = self.lookups(places.split(lanes)), places.lanes
+
+            def look_up_all(table: Sequence[float], after: Any = None) -> Value:
+                result = of_parts(table, None if after is None else after.split(lanes))
+                while result.lanes < wide:
+                    result = result.joined()
+                return result
+
+            return look_up_all
         if places.lanes < lanes:
-            padded = places.pick([*range(places.lanes), *[0] * (lanes - places.lanes)])
-            return self.lookup(table, padded).pick(range(places.lanes))
+            few = range(places.lanes)
+            padded = self.lookups(places.pick([*few, *[0] * (lanes - places.lanes)]))
+            return lambda table, after=None: padded(table).pick(few)
+        if lanes == 8 and this_machine().picks_bytes and len(places.parts) % 4 == 0:
+            return BytesLookup(self.builder, places & 15)
+        return lambda table, after=None: self._lookup(table, places)
+
+    def _lookup(self, table: Sequence[float], places: Value) -> Value:
+        """Elements of a table, where a stream has as many lanes as the CPU."""
+        lanes = places.lanes
 
         def parts(size: int) -> list[Any]:
             numbers = [assembly.constant(F32, number) for number in table]

@@ -23,7 +23,11 @@ class Machine(NamedTuple):
     neon: bool
     half: bool  # has conversions between float16 and float32
     fma: bool
+    picks_bytes: bool = False
+    """Whether AVX2's vectors look bytes up at twice the pace of FLOATs, as AMD's and newer ones of Intel's do. Those of Intel's that have one unit for all moves between lanes do not."""
 
+
+_ONE_UNIT_FOR_MOVES = frozenset(("haswell", "broadwell", "skylake"))
 
 _other: Machine | None = None
 
@@ -66,7 +70,9 @@ def this_machine() -> Machine:
     half, fma = bool(features.get("f16c")), bool(features.get("fma"))
     if features.get("avx512f"):
         return Machine(16, 32, False, half, fma)
-    return Machine(8 if features.get("avx2") else 4, 16, False, half, fma)
+    if not features.get("avx2"):
+        return Machine(4, 16, False, half, fma)
+    return Machine(8, 16, False, half, fma, llvm.get_host_cpu_name() not in _ONE_UNIT_FOR_MOVES)
 
 
 _OF_PRODUCTS = {

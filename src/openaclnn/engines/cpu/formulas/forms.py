@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from openaclnn.core.dtypes import float_of
 from openaclnn.core.plan import ANY_COUNT, Free, Plan
 from openaclnn.engines.cpu.arithmetic import numerics
-from openaclnn.engines.cpu.formulas.words import HEAVY, ShortWords, Words
+from openaclnn.engines.cpu.formulas.words import BY_PIECES, HEAVY, ShortWords, Words
 from openaclnn.engines.cpu.launching import pool
 from openaclnn.engines.cpu.launching.control import MAX_ARGUMENTS
 from openaclnn.engines.cpu.launching.launcher import Launch
@@ -286,15 +286,15 @@ class Site:
                     continue
                 numerics.store(rounded(values, kind), place, index, self.opaque, any_nan)
 
-        if self.past:
-            self._loop_past(lambda shape, index: rounded(body(shape, index), output), one)
-            return
         fitting = streams if machine().registers >= 32 else max(1, streams // 2)
+        if self.past:
+            self._loop_past(lambda shape, index: rounded(body(shape, index), output), one, fitting)
+            return
         self.code.elements(self.count, fitting, one)
 
     def _loop_past(
-        self, values: Callable[[Shape, Value], Value], one: Callable[[Shape, Value], None]
-    ) -> None:
+        self, values: Callable[[Shape, Value], Value], one: Callable[[Shape, Value], None], streams: int
+    ) -> None:  # fmt: skip
         """From the first whole line of FLOATs on, results go past the caches."""
         code, out = self.code, self.operands[-1]
         start = out.address()
@@ -305,7 +305,7 @@ class Site:
         def line(index: Value) -> None:
             out.stream(values(wide, index), index)
 
-        wide = Shape(min(PAST_STREAMS, machine().registers // 8), code.lanes)
+        wide = Shape(min(PAST_STREAMS, max(machine().registers // 8, streams)), code.lanes)
         index = code.strides(index, whole.choose(self.count, 0), wide.elements, line)
         for shape in (Shape(1, code.lanes), Shape(1, 1)):
             index = code.strides(index, self.count, shape.elements, functools.partial(one, shape))
@@ -333,9 +333,11 @@ def formula_form(
     )  # fmt: skip
 
 
-def _streams(name: str) -> int:
+def _streams(name: str, by_pieces: bool) -> int:
     """Of a loop that computes longer than memory takes: as many as hide the latencies of one, unless what they hold at once is more than the registers.
-    With 3, swish takes 0.83 of the time with AVX-512 and mish's gradient 0.9; others take more."""
+    With 3, swish takes 0.83 of the time with AVX-512 and mish's gradient 0.9; others take more. Coefficients are looked up for 4 at once where bytes are."""
+    if by_pieces and machine().picks_bytes:
+        return 4 if machine().registers >= 32 else 8
     return 3 if name in {"swish", "mish_backward"} and not machine().neon else 4
 
 
@@ -345,7 +347,8 @@ def _written(
 ) -> tuple[str, Callable[[Site], None]]:
     """The name of a formula's form, and what writes it."""
     chosen = dict(switches)
-    light = not HEAVY & formula.words({**chosen, **({rare.switch: True} if rare else {})})
+    words_of_it = formula.words({**chosen, **({rare.switch: True} if rare else {})})
+    light, by_pieces = not HEAVY & words_of_it, bool(BY_PIECES & words_of_it)
 
     def write(site: Site) -> None:
         words = Words if site.signature.compute == "f32" else ShortWords
@@ -371,7 +374,7 @@ def _written(
             ways = (functools.partial(computed, **{rare.switch: on}) for on in (False, True))
             return site.unless(rare.occurs(terms, named), *ways)
 
-        site.loop(site.streaming() if light else _streams(formula.name), body)
+        site.loop(site.streaming() if light else _streams(formula.name, by_pieces), body)
 
     suffix = "".join(f".{name}" for name, on in switches if on)
     return f"{formula.name}{suffix}", write

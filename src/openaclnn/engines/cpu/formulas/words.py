@@ -31,6 +31,8 @@ HEAVY = frozenset(
     }
 )  # fmt: skip
 """Words that take longer than the memory does."""
+BY_PIECES = frozenset({"gate", "gelu", "gelu_slope", "gelu_tanh", "gelu_tanh_slope", "normal_cdf", "scaled_gate", "sigmoid"})  # fmt: skip
+"""Words that look up the coefficients of a piece."""
 
 # Minimax polynomials with FLOAT coefficients, the highest power first. Where the last is a pair, its second number is what rounding left of it.
 # exp(r) = 1 + r + r^2 P(r) on +-ln(2)/2, to 2^-28.
@@ -248,6 +250,11 @@ class Words:
 
     # Exponentials.
 
+    def _below(self, x: Any, limit: float) -> Any:
+        """x or the limit, whichever is less; the limit for NaN. What is computed of it has no NaN, so that a result has the NaN of x, sign and all: of two operands that are NaN an
+        instruction takes the first, and which is first the compiler decides."""
+        return (x < limit).choose(x, limit)
+
     def _rest(self, x: Any, rest: Any) -> Any:
         """What a rounding left of x; nothing where that is infinite."""
         return None if rest is None else (self.abs(x) < LARGE).choose(rest, self._value(0.0))
@@ -314,14 +321,15 @@ class Words:
     def _piece(self, pieces: Pieces, t: Any, rest: Any = None) -> tuple[Any, Any, Any]:
         """A function of t + rest as a + b c; whatever beyond its end."""
         places = fma(t, 1.0 / pieces.width, ROUNDER).bits_as("i32")
-        node, last, *others = (self.term(self.code.lookup(row, places)) for row in pieces.rows)
-        away = t - node
+        nodes, last, *others = pieces.rows
+        look_up = self.code.lookups(places)
+        away = t - look_up(nodes)
         if rest is not None:
             away = away + rest
-        value = others.pop()
+        value = self.term(look_up(others.pop()))
         while others:
-            value = fma(value, away, others.pop())
-        return last, away, value
+            value = fma(value, away, look_up(others.pop(), value))
+        return self.term(look_up(last, value)), away, value
 
     def _beyond(self, t: Any, pieces: Pieces, near: Any, far: Callable[[], Any]) -> Any:
         """What pieces gave or, from their end on, something else."""
@@ -369,7 +377,8 @@ class Words:
     def gate(self, x: Any, v: Any, rest: Any = None) -> Any:
         v = self._value(v)
         size, rest, positive = self._sized(v, rest)
-        last, away, slope = self._piece(self.SIGMOID, size, rest)
+        near_size = self._below(size, self.SIGMOID.end) if x is v else size
+        last, away, slope = self._piece(self.SIGMOID, near_size, rest)
         low = fma(away, slope, last)
         near = positive.choose(fma(-low, x, x), low * x)
 
@@ -395,7 +404,7 @@ class Words:
 
     def _softened(self, x: Any, rest: Any = None) -> tuple[Any, Any]:
         """log1p(exp(-|x|)), and what rounding left of it."""
-        power = self._falling(maximum(-self.abs(x), LOWEST), rest)
+        power = self._falling(-self._below(self.abs(x), -LOWEST), rest)
         e, lost = power.high * power.scale, power.low * power.scale
         below = fma(e, 0.5, 1.0)
         inverse = 1.0 / below
@@ -704,7 +713,7 @@ class ShortWords(Words):
         return value, twice * 2.0**-33, twice * 0.5
 
     def _softened(self, x: Any, rest: Any = None) -> tuple[Any, Any]:
-        value, scale, _ = self._short_power(maximum(-self.abs(self._with(x, rest)), LOWEST))
+        value, scale, _ = self._short_power(-self._below(self.abs(self._with(x, rest)), -LOWEST))
         e = value * scale
         return fma(e * e, self._polynomial(SHORT_LOG1P, e), e), self._value(0.0)
 
