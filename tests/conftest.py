@@ -43,6 +43,7 @@ from openaclnn.core.interface import Kind
 from openaclnn.core.plan import Plan
 from openaclnn.core.products import current_product
 from openaclnn.core.tensor import contiguous_strides
+from openaclnn.engines import cpu
 from openaclnn.engines.dispatch import ENGINES
 from openaclnn.testing.goldens import plan_of
 from workloads import EVERYTHING, data_of
@@ -337,7 +338,12 @@ def has_halves(operator: Operator) -> bool:
 def of_one_size(operator: Operator, arguments: dict[str, Any], classes: bool = False) -> bool:
     """Whether each size has a plan of its own, or, of `classes`, each number of them."""
     plan = plan_of(operator, arguments)
-    return plan.fixed or bool(plan.steps) or (classes and plan.fixed_classes)
+    return _has_size(plan) or (classes and plan.fixed_classes)
+
+
+def _has_size(plan: Plan, module: Any = cpu) -> bool:
+    """Whether an engine runs the plan for its sizes alone."""
+    return plan.fixed or bool(plan.steps and not (hasattr(module, "offer") and module.offer(plan)[1]))  # fmt: skip
 
 
 @functools.cache
@@ -347,7 +353,7 @@ def lacks(operator: Operator, engine: str = "cpu", ability: str = "") -> str | N
     module = importlib.import_module(ENGINES[engine])
     plan = plan_of(operator, operator.samples[0].arrays())
     reason: str | None = module.declines(plan)
-    if reason is None and ability and (plan.fixed or plan.steps):
+    if reason is None and ability and _has_size(plan, module):
         reason = f"a plan of {plan.kernel} is of one size"
     elif reason is None and plan.classes and ability and getattr(module, ability)(plan) is None:
         reason = f"{engine} has no {ability} for {plan.kernel}"

@@ -35,6 +35,7 @@ from openaclnn import acl, aclnn
 from openaclnn.core.declare import Operator
 from openaclnn.core.dtypes import FLOAT, FLOATS, DType, dtype_of_numpy
 from openaclnn.core.status import AclnnError
+from openaclnn.engines.cpu.formulas import axis_sums
 from test_fast_path import cache_of, counted_fast_paths
 from test_fast_path_layouts import SHAPES, as_it_lies, spread
 from test_fast_path_losses import NUMBERS, data_of, libraries
@@ -79,27 +80,26 @@ def problem(operator: Operator, size: int, dtype: DType = FLOAT, **options: Any)
     )
 
 
-def test_row_major_arrays_whose_sizes_each_have_a_plan(taken: list[bool]) -> None:
-    """Each has an entry of its own."""
+def test_sums_along_axes_of_many_elements_have_an_entry_for_each_size(taken: list[bool]) -> None:
+    """Few elements, and rows, have one for all."""
     rng = np.random.default_rng(6)
 
     def drawn(*shape: int) -> Any:
         return rng.standard_normal(shape).astype(np.float32)
 
-    def calls(n: int) -> Iterator[tuple[Any, tuple[Any, ...]]]:
-        labels = rng.integers(-1, 4, (n, 4))
-        yield openaclnn.prelu_backward, (drawn(n, 4, 6), drawn(n, 4, 6), drawn(4))
-        yield openaclnn.multilabel_margin_loss, (drawn(n, 4), labels)
-
     known: set[int] = set()
-    for n in (8, 16, 24, 16, 3000):
-        for call, arguments in calls(n):
+    for n in (8, 16, 24, 3000, 16, 2000, 3000):
+        labels, size = rng.integers(-1, 4, (n, 4)), n if n * 4 * 6 > axis_sums.MOST else 0
+        for call, arguments, key in (
+            (openaclnn.prelu_backward, (drawn(n, 4, 6), drawn(n, 4, 6), drawn(4)), size),
+            (openaclnn.multilabel_margin_loss, (drawn(n, 4), labels), 0),
+        ):
             with openaclnn.use_engine("cpu"):  # the slow path alone
                 expected = call(*arguments)
             taken.clear()
             assert_same_bits(call(*arguments), expected)
-            assert taken == [n in known]
-        known.add(n)
+            assert taken == [key in known]
+        known |= {0, size}
 
 
 def test_rows_may_change_where_options_depend_on_the_classes(taken: list[bool]) -> None:

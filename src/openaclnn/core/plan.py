@@ -136,8 +136,8 @@ class Plan:
 
     @property
     def shape_specific(self) -> bool:
-        """Whether the plan serves calls of these sizes alone: they decide its numbers, offsets or steps, or its operands do not broadcast."""
-        if self.fixed or self.steps:
+        """Whether the plan serves calls of these sizes alone: they decide its numbers or offsets, or its operands do not broadcast."""
+        if self.fixed:
             return True
         return not _APART.isdisjoint(map(_role_of, self.inputs))
 
@@ -477,6 +477,8 @@ def summed_plan(
     output: tuple[str, Tensor],
     shape: tuple[int, ...],
     numbers: Mapping[str, Any],
+    reciprocal: str = "",
+    fixed: bool = False,
 ) -> Plan:
     """The plan that adds up a formula's results over a shape, along the axes that the output lacks or has one element of.
 
@@ -537,8 +539,8 @@ def summed_plan(
     ])  # fmt: skip
     written = Operand(name, tensor.dtype, walk, 0, offsets[-2], *extent(tensor), "positions")
     return Plan(
-        operator, kernels[0], compute, merged, read, written, numbers, class_axis=stages[0].class_axis, steps=chain, scratch=scratch,
-        fixed=True, full_shape=shape,
+        operator, kernels[0], compute, merged, read, written, numbers, reciprocal=reciprocal, class_axis=stages[0].class_axis, steps=chain,
+        scratch=scratch, fixed=fixed, full_shape=shape,
     )  # fmt: skip
 
 

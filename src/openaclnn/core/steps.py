@@ -104,7 +104,8 @@ def channel_sums_plan(
             (*inputs, channels, sums, output), (*steps, last), (*offsets[:-2], offsets[-1]), strict=True
         )
     )  # fmt: skip
-    read[-1], summed = (operand._replace(role="channels") for operand in (read[-1], summed))
+    role = "single" if channels[1].size == 1 else "channels"
+    read[-1], summed = (operand._replace(role=role) for operand in (read[-1], summed))
     chain, scratch = _steps(operator, of_rows, adding, merged, [mark != 0 for mark in marked], read, written, summed)  # fmt: skip
     return Plan(
         operator, kernel, FLOAT, merged, tuple(read), written, {}, more=(summed,), steps=chain, scratch=scratch, full_shape=shape

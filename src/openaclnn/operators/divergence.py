@@ -69,13 +69,15 @@ def _plan_of(derived: str, total: str) -> Any:
         tensors = [(each, values[each]) for each in INPUTS]
         scale = float_of(1.0 / _count(shape, reduction))
         numbers = {"mean_scale": scale, "log_target": values["logTarget"]}
+        reciprocal, fixed = "mean_scale" if reduction == "mean" else "", reduction == "batchmean"
         if values[derived].shape == shape:
-            reciprocal = "mean_scale" if reduction == "mean" else ""
             return elementwise_plan(
-                name, operator.kernel.name, dtype, tensors, written, numbers, reciprocal, fixed=reduction == "batchmean"
+                name, operator.kernel.name, dtype, tensors, written, numbers, reciprocal, fixed=fixed
             )  # fmt: skip
         kernels = operator.kernel.name, total, added_up.name
-        return summed_plan(name, kernels, dtype, tensors, written, shape, numbers)
+        return summed_plan(
+            name, kernels, dtype, tensors, written, shape, numbers, reciprocal, fixed
+        )
 
     return plan
 

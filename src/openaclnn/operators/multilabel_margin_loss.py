@@ -9,9 +9,8 @@ from openaclnn.core.call import Call
 from openaclnn.core.declare import Sample
 from openaclnn.core.dtypes import FLOAT, FLOATS, INT32, INT64
 from openaclnn.core.interface import Kind, Parameter
-from openaclnn.core.plan import Operand, Plan, Step, empty_plan
+from openaclnn.core.plan import Plan, empty_plan
 from openaclnn.core.tensor import Tensor
-from openaclnn.engines.formulas.channels import added_up
 from openaclnn.operators.activations import NOT_310P
 from openaclnn.operators.rows import LOSSES, REDUCTION, Array, Indices, Rows, declare, widened
 
@@ -43,27 +42,9 @@ PLAN = Rows(KERNEL, "self", {"self": "full", "target": "full"}, {"out": LOSSES, 
 
 
 def _plan(call: Call) -> Plan:
-    name = call.operator.name
     if call.tensor("self").empty:
-        return empty_plan(name, ("out", call.tensor("out")))
-    plan = PLAN.plan(call)
-    plan.reduction = ""
-    if _is_whole(call) or call.tensor("self").rank < 2:
-        plan.output = plan.output._replace(role="positions")
-        return plan
-    plan.compute = FLOAT
-    rows, single = plan.shape[0], plan.output
-    between = Operand("out", FLOAT, (1,), role="positions")
-    first = Plan(
-        name, KERNEL, FLOAT, plan.shape, plan.inputs, between, {}, plan.classes, class_axis=1, more=plan.more
-    )  # fmt: skip
-    adding = Plan(
-        name, added_up.name, FLOAT, (1,), (Operand("", FLOAT, (0,), 1),), single._replace(strides=(0,), role="positions"),
-        {"count": float(rows) if call.reduction == "mean" else 1.0}, rows, class_axis=1,
-    )  # fmt: skip
-    plan.steps = (Step(first, (0, 1, 4, 3)), Step(adding, (4, 2)))
-    plan.scratch = FLOAT.itemsize * rows
-    return plan
+        return empty_plan(call.operator.name, ("out", call.tensor("out")))
+    return PLAN.plan(call)
 
 
 @widened

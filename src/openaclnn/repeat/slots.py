@@ -50,6 +50,8 @@ ABSENT, NUMPY, TORCH = 0, 1, 2  # LIBRARY; of descriptors it is the address of t
 # SOURCE_AXES and SOURCE_CLASSES: how many axes and classes the source has in all calls; 0 where that may change.
 # BLOCK is the control block of a runner, which is called in words (`machine.callers`). It takes so many ADDRESSES.
 # The numbers that it takes are CONSTANTS, integers, which DERIVE makes of other options than those they were made of; or, where there are none, options: those DERIVED, from SOURCE on.
+NO_AXIS, SUMMED_AXES = -1, -2
+"""CLASS_AXIS, where there is none; and where elements are added up along axes, none of which then goes backwards in any array."""
 MAX_DERIVED = 4
 TAKES_SIZES, TAKES_STRIDES, TAKES_NUMBERS = 1, 2, 4
 """Bits of TAKES, what a runner takes besides addresses and a stream, as `machine.callers` has them: the source's shape, or with strides the sizes of merged axes,

@@ -99,7 +99,9 @@ def entry_of(
     if any(fresh):
         allocators = _allocators(fresh, arrays, library)
         make, make_large, dtypes = map(id, allocators)
-    class_axis, half_axis, halved = plan.class_axis if plan.classes else -1, -1, -1
+    class_axis, half_axis, halved = plan.class_axis if plan.classes else at.NO_AXIS, -1, -1
+    if plan.steps and not plan.classes:
+        class_axis = at.SUMMED_AXES
     if source >= 0 and plan.halved:
         half_axis = plan.class_axis
         halved = next(n for n, (_, other) in enumerate(places) if other >= 0)
@@ -279,7 +281,7 @@ def patterns_of(
     none is, it is the shape that they broadcast to, or half of one. All others have that shape too, or one element, or stretch; with a
     class axis, halves or channels they have what their roles say.
     """
-    if plan.empty or plan.fixed or plan.steps or not _has_both_halves(plan, places):
+    if plan.empty or plan.fixed or not _has_both_halves(plan, places):
         return Patterns([_SAME] * len(views), -1)
     apart = plan.shape_specific  # halves, or numbers for channels
     by_role = bool(plan.classes) or apart
@@ -290,7 +292,7 @@ def patterns_of(
     # One element cannot be told from all.
     if math.prod(shape) != 1 and len(shape) <= at.MAX_AXES:
         patterns, strided = _followers(plan, shape, first, views, by_role)
-        strided = strided or apart
+        strided = strided or apart or bool(plan.steps)
         axes = len(shape) if by_role or strided or plan.rank_specific else 0
         for source, (pattern, _) in enumerate(patterns[:inputs]):
             view = views[source]

@@ -81,7 +81,7 @@ def oracle_in_chunks(
     plan = plan_of(operator, arguments, product)
     whole = operator.reference_arguments(product=product, copied=False, **arguments)
     names = [operator[operand.parameter].python_name for operand in plan.inputs]
-    if plan.empty or plan.classes or plan.shape_specific:
+    if plan.empty or plan.classes or plan.steps or plan.shape_specific:
         return by_output(operator, operator.reference(**whole))
     shape = np.broadcast_shapes(*(whole[name].shape for name in names))
     count = math.prod(shape)

@@ -93,12 +93,30 @@ def declines(plan: Plan) -> str | None:
 def prepare(plan: Plan) -> Callable[[Sequence[int], int], int]:
     """What runs the plan: a function of the operands' addresses (the output's last) and a stream."""
     if plan.steps:
-        return steps.stepped(plan, _of_one_size, steps.HostMemory)
+        flat = _sums_of_few(plan)
+        few = flat and _axis_sums().runner(plan, flat)
+        return few or steps.stepped(plan, _of_one_size, steps.HostMemory)
     if plan.kernel in arrays.ARRAY_KERNELS:
         return arrays.on_host(plan)
     kernel = kernel_named(plan.kernel)
     assert kernel is not None, plan.kernel
     return kernel.runner(plan)
+
+
+def _sums_of_few(plan: Plan) -> Any:
+    """The kernel for few elements of a plan that adds up along axes; None for plans of other steps."""
+    if plan.classes or plan.kernel not in FORMULAS:
+        return None
+    kernel_named(plan.kernel)  # enters its forms
+    from openaclnn.engines.cpu.formulas.elementwise import form_of
+
+    return _axis_sums().flat(plan, form_of(plan))
+
+
+def _axis_sums() -> Any:
+    from openaclnn.engines.cpu.formulas import axis_sums
+
+    return axis_sums
 
 
 def _of_one_size(plan: Plan) -> Callable[[Sequence[int], int], int]:
@@ -127,7 +145,7 @@ def _few(plan: Plan) -> Callable[[Sequence[int], int], int] | None:
 def offer(plan: Plan) -> tuple[Callable[[], Callable[[Sequence[int], int], int]], Any]:
     """What makes `prepare`'s function, and the kernel for row-major operands of any size; None where there is none."""
     if plan.steps:
-        return functools.partial(prepare, plan), None
+        return functools.partial(prepare, plan), _sums_of_few(plan)
     kernel: Any = kernel_named(plan.kernel)
     if plan.classes and plan.fixed:
         return functools.partial(_of_one_size, plan), None
@@ -139,7 +157,7 @@ def offer(plan: Plan) -> tuple[Callable[[], Callable[[Sequence[int], int], int]]
 
 def dynamic_shapes(plan: Plan) -> Any:
     """What runs row-major operands of any size: a function of addresses, stream and shape; None where there is none."""
-    find = getattr(kernel_named(plan.kernel), "dynamic_shapes", None)
+    find = None if plan.steps else getattr(kernel_named(plan.kernel), "dynamic_shapes", None)
     return None if find is None else _shared("dynamic_shapes", find, plan)
 
 
@@ -149,7 +167,7 @@ def dynamic_strides(plan: Plan) -> tuple[Any, int] | None:
     A function of addresses, stream, the sizes of the axes, classes last, every operand's strides along them, in elements,
     and the plan's free numbers; axes are in the output's order.
     """
-    find = getattr(kernel_named(plan.kernel), "dynamic_strides", None)
+    find = None if plan.steps else getattr(kernel_named(plan.kernel), "dynamic_strides", None)
     run = (
         None
         if find is None or covered_elements(plan) > FEW

@@ -111,14 +111,14 @@ def _remove(folder: str, process: int) -> None:
 
 def declines(plan: Plan) -> str | None:
     """Why this engine does not serve a plan; None if it does."""
-    if plan.steps:
-        return steps.objection(plan, declines)
     if plan.kernel in arrays.ARRAY_KERNELS:
         return arrays.declined_on_device(plan)
     from openaclnn.engines.formulas.rows import ROW_FORMULAS
     from openaclnn.engines.gpu.registry import launcher_of
 
     launcher = launcher_of(plan)
+    if plan.steps and launcher is None:
+        return steps.objection(plan, declines)
     if launcher is None:
         return f"no Triton kernel is called {plan.kernel}"
     if plan.reduction and not launcher.reduces:
@@ -145,19 +145,16 @@ def prepare(plan: Plan) -> Callable[[Sequence[int], int], int]:
     It queues the work and returns 0; a target out of range is skipped, not reported, since looking
     would wait for the device. Under TRITON_INTERPRET the same kernels run on host addresses.
     """
-    if plan.steps:
-        from openaclnn.engines.gpu.launchers.axis_sums import axis_sums, is_axis_sum
-        from openaclnn.engines.gpu.launching import runners, scratch
-
-        if is_axis_sum(plan):
-            return axis_sums(plan)
-        return runners.on_each_device(lambda: steps.stepped(plan, prepare, scratch.lent))
     if plan.kernel in arrays.ARRAY_KERNELS:
         import triton
 
         return arrays.on_host(plan) if triton.knobs.runtime.interpret else arrays.on_device(plan)
     launcher = _launcher(plan)
-    if not (plan.more or plan.reduction):
+    if launcher is None:
+        from openaclnn.engines.gpu.launching import runners, scratch
+
+        return runners.on_each_device(lambda: steps.stepped(plan, prepare, scratch.lent))
+    if not (plan.more or plan.reduction or plan.steps):
         return _few(plan, launcher.small_shape(plan)) or launcher.runner(plan)
     # Not all calls with these have a cache entry that would keep the runner, which takes longer to make than small kernels.
     key = _signature(plan)
@@ -222,7 +219,8 @@ def dynamic_shapes(
     shape has an element at least. It gives the bits of `prepare`. None where the plan lies otherwise.
     A plan knows merged axes only, so that the caller must know that its arrays are row-major.
     """
-    return _launcher(plan).dynamic_runner(plan, strided=False)
+    launcher = _launcher(plan)
+    return None if launcher is None else launcher.dynamic_runner(plan, strided=False)
 
 
 def dynamic_strides(plan: Plan) -> tuple[Callable[..., int], int] | None:
@@ -233,14 +231,16 @@ def dynamic_strides(plan: Plan) -> tuple[Callable[..., int], int] | None:
     free numbers (none: as in the plan). It gives 1 where there are too many axes. It gives the bits of `prepare`.
     """
     launcher = _launcher(plan)
+    if launcher is None:
+        return None
     run = launcher.dynamic_runner(plan, strided=True)
     return run and (run, launcher.limit)
 
 
-def _launcher(plan: Plan) -> Launcher:
-    """What launches a plan that is not declined."""
+def _launcher(plan: Plan) -> Launcher | None:
+    """What launches a plan that is not declined; None where its steps are launched."""
     from openaclnn.engines.gpu.registry import launcher_of
 
     launcher = launcher_of(plan)
-    assert launcher is not None, declines(plan)
+    assert launcher is not None or plan.steps, declines(plan)
     return launcher

@@ -31,8 +31,10 @@ CLASS_KERNELS = {
 
 
 def launcher_of(plan: Plan) -> Launcher | None:
-    """What launches the plan's kernel; None where no kernel has the name."""
-    if plan.classes:
+    """What launches the plan's kernel; None where no kernel has the name, or a plan's steps have one each."""
+    if plan.steps:
+        place = "" if plan.classes or plan.kernel not in FORMULAS else "axis_sums.AXIS_SUMS"
+    elif plan.classes:
         by_formula = "row_formulas.ROW_KERNELS" if plan.kernel in ROW_FORMULAS else ""
         place = CLASS_KERNELS.get(plan.kernel, by_formula)
     elif plan.kernel == "fill":

@@ -134,8 +134,8 @@ def _finished(formula: str, sums: Array, mean: bool, switches: Mapping[str, bool
 
 def multilabel_margin_loss(plan: Plan, views: Mapping[str, Array], *outputs: Array) -> bool:
     """Row by row: labels against all classes that are none."""
-    losses, masks = outputs
-    one = np.float32(1)
+    result, masks = outputs
+    losses, one = np.empty(plan.shape), np.float32(1)
     for row in np.ndindex(plan.shape):
         target, x = views["target"][row].astype(np.int64), views["self"][row].astype(np.float32)
         listed = target[np.cumsum(target == -1) == 0]
@@ -148,8 +148,10 @@ def multilabel_margin_loss(plan: Plan, views: Mapping[str, Array], *outputs: Arr
             margins = (one - x[listed[start : start + step]])[:, None] + others
             total += np.where(margins > 0, margins, 0).sum(dtype=np.float64)
         masks[row] = mask
-        loss = np.asarray(total / plan.classes, np.float32)
-        losses[row] = narrow(loss, plan.compute, plan.output.dtype)
+        losses[row] = total / plan.classes
+    if plan.reduction:
+        losses = losses.sum() / (losses.size if plan.reduction == "mean" else 1)
+    result[...] = narrow(np.asarray(losses, np.float32), plan.compute, plan.output.dtype)
     return False
 
 

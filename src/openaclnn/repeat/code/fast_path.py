@@ -151,6 +151,6 @@ class FastPath(Outputs):
                     with code.when(place >= 0), code.loop(0, merged) as axis:
                         stride = self.steps(place).read(axis) // array.read(at.ITEM)
                         strides.write(place * merged + axis, stride)
-            with code.when(entry.read(at.CLASS_AXIS) >= 0):
+            with code.when(entry.read(at.CLASS_AXIS) != at.NO_AXIS):
                 self.expect_forwards(entry)
         return Layout(code.slots(sizes.get()), axes.get(), strides, stride_count.get())

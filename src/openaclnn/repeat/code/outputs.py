@@ -137,8 +137,9 @@ class Geometry(Search):
         return merged.get() + 1
 
     def expect_forwards(self, entry: Array) -> None:
-        """No step of an output goes backwards: positions are summed in the order of its memory."""
-        with self.code.loop(self.inputs, self.arrays) as index:
+        """No step of an output goes backwards: positions are summed in the order of its memory. Nor does one of an input where axes are added up: by them a plan sorts axes, too."""
+        sums = entry.read(at.CLASS_AXIS) == at.SUMMED_AXES
+        with self.code.loop(sums.choose(0, self.inputs), self.arrays) as index:
             array, view = self.array_of(entry, index), self.view(index)
             with self.code.loop(0, self.axes(view)) as axis:
                 self.guard.expect(self.step(array, view, axis) >= 0)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from openaclnn.core.dtypes import FLOATS, INT32, INT64
 from openaclnn.core.plan import Plan
+from openaclnn.engines.cpu.classes import totals
 from openaclnn.engines.cpu.classes.launches import (
     ALONE,
     ClassKernel,
@@ -14,7 +15,12 @@ from openaclnn.engines.cpu.classes.launches import (
     Problem,
     example,
 )
-from openaclnn.engines.cpu.classes.parameters import KINDS, ParametersOnce, fields
+from openaclnn.engines.cpu.classes.parameters import (
+    KINDS,
+    Parameters,
+    ParametersOnce,
+    fields,
+)
 from openaclnn.engines.cpu.registry import KERNELS
 from openaclnn.engines.machine.cache import Emit, compiled
 from openaclnn.engines.machine.code import Code
@@ -22,8 +28,9 @@ from openaclnn.engines.machine.numbers import most
 from openaclnn.engines.machine.values import Value
 
 NAME = "multilabel_margin_loss"
+RECORD = 8  # bytes that a row leaves of a sum
 OPERANDS = {"values": "self", "labels": "target", "loss": "out", "mask": "isTarget"}
-SLOTS = fields(tuple(OPERANDS), ())
+SLOTS = fields(tuple(OPERANDS), ("reduces", "mean"))
 
 
 def emit_rows(dtype: str, target: str, loss: str) -> Emit:
@@ -67,7 +74,25 @@ def emit_rows(dtype: str, target: str, loss: str) -> Emit:
                     total.set(total.get() + added.to("f64"))
 
             each_label(labels, against_others)
-            code.store((total.get() / classes.to("f64")).to("f32"), parameters.position("loss", row), loss)  # fmt: skip
+            row_loss = total.get() / classes.to("f64")
+            with code.either(parameters.flag("reduces")) as (added_up, apart):
+                with added_up:
+                    code.store(row_loss, parameters.scratch + row * RECORD, "f64")
+                with apart:
+                    code.store(row_loss.to("f32"), parameters.position("loss", row), loss)
+
+    return emit
+
+
+def emit_finish(loss: str) -> Emit:
+    """The kernel that adds up the losses of rows."""
+
+    def emit(code: Code, arguments: Sequence[Value]) -> None:
+        parameters = Parameters(code, arguments[0], SLOTS)
+        rows = parameters["positions"]
+        (total,) = totals.added_up(code, parameters.scratch, rows, 1)
+        divisor = parameters.flag("mean").choose(rows.to("f64"), 1.0)
+        code.store((total / divisor).to("f32"), parameters.address("loss"), loss)
 
     return emit
 
@@ -78,15 +103,19 @@ class MultilabelMargin(ClassKernel):
     axes, full, strided = 2, ("values", "labels", "mask"), True
 
     def numbers(self, plan: Plan) -> Mapping[str, int]:
-        return {}
+        return {"reduces": int(bool(plan.reduction)), "mean": int(plan.reduction == "mean")}
 
     def cut(self, problem: Problem) -> Launches:
-        return Launches(0, problem["positions"], most(ALONE // problem["classes"], 1))
+        rows = problem["positions"]
+        left = rows * problem["reduces"] * RECORD
+        return Launches(0, rows, most(ALONE // problem["classes"], 1), left=left)
 
     def kernels(self, plan: Plan, variant: int) -> Kernels:
         values, target = plan.inputs
         kinds = values.dtype.short, KINDS[target.dtype], plan.output.dtype.short
-        return Kernels(compiled(f"{NAME}.{'.'.join(kinds)}", emit_rows(*kinds)))
+        write = compiled(f"{NAME}.{'.'.join(kinds)}", emit_rows(*kinds))
+        finish = compiled(f"{NAME}.finish.{kinds[-1]}", emit_finish(kinds[-1]))
+        return Kernels(write, finish=finish)
 
     def variants(self) -> Iterator[Plan]:
         for dtype in FLOATS:

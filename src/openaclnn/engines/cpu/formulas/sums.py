@@ -233,8 +233,8 @@ def _emit_few(code: Code, arguments: Sequence[Value], dtype: str) -> None:
         sums.write(number, block_sum)
         total.set(total.get() + block_sum)
     # NumPy, which adds up many blocks, takes eight numbers by pairs of neighbours.
-    paired = _paired([sums.read(at) for at in (0, 4, 2, 6, 1, 5, 3, 7)])
-    result = (many == FEW).choose(paired, total.get())
+    by_pairs = paired([sums.read(at) for at in (0, 4, 2, 6, 1, 5, 3, 7)])
+    result = (many == FEW).choose(by_pairs, total.get())
     code.store(_mean(passed, result, count), passed.read(passed.read(PASSED) + FIRST), dtype)
 
 
@@ -283,10 +283,11 @@ def sum_of_block(code: Code, values: Array, count: Value) -> Value:
     total = code.variable(code.constant("f64", 0.0, LANES))
     with code.loop(0, count, LANES) as index:
         total.set(total.get() + values.load(index, Shape(1, LANES)).to("f64"))
-    return _paired([total.get().lane(lane) for lane in range(LANES)])
+    return paired([total.get().lane(lane) for lane in range(LANES)])
 
 
-def _paired(parts: list[Value]) -> Value:
+def paired(parts: list[Value]) -> Value:
+    """Their sum, by halves."""
     while len(parts) > 1:
         half = len(parts) // 2
         parts = [a + b for a, b in zip(parts[:half], parts[half:], strict=True)]

@@ -190,6 +190,57 @@ def axis_sums_kernel(formula: Formula, walk: Walk) -> Any:
     return Kernel(_Writer(formula, walk).source(), scope)
 
 
+AXES = 5  # that the kernel of few elements walks
+
+
+@functools.cache
+def few_sums_kernel(formula: Formula) -> Any:
+    """The kernel of few elements of any strides: a program adds up all of a sum, and takes another. Axes are kept where the last result has a stride, others added up, in
+    the order of the axes."""
+    names, axes = Names(formula), range(AXES)
+    *written, total = names.results
+    walked = [*formula.values, *names.results]
+    sizes = [f"size_{axis}" for axis in axes]
+    strides = [f"stride_{name}_{axis}" for name in walked for axis in axes]
+
+    def place(name: str, at: str = "at_") -> str:
+        return " + ".join(f"{at}{axis} * stride_{name}_{axis}" for axis in axes)
+
+    of_element = [
+        "index = begin + lanes",
+        "inside = index < count",
+        *_taken_apart("index", "s", axes),
+        *(f"at_{axis} = at_k{axis} + at_s{axis}" for axis in axes),
+        *(f"value_{name} = widen(tl.load(from_{name} + {place(name)}, inside), COMPUTE)" for name in formula.values),
+        f"{', '.join(names.results)} = {names.call()}",
+        *(f"tl.store({out} + {place(name)}, {name}.to(COMPUTE), inside)" for name, out in zip(written, names.outs, strict=False)),
+        f"total += tl.where(inside, {total}, 0.0).to(tl.float64)",
+    ]  # fmt: skip
+    of_sum = [
+        *_taken_apart("number", "k", axes),
+        "total = tl.zeros([COLUMNS], tl.float64)",
+        "for begin in range(0, count, COLUMNS):",
+        *(f"    {line}" for line in of_element),
+        f"tl.store({names.outs[-1]} + {place(total, 'at_k')}, tl.sum(total).to(tl.float32).to(COMPUTE))",
+    ]
+    lines = [
+        *(f"{name} = {name}.to(tl.int64)" for name in (*sizes, *strides)),
+        *(f"size_k{axis} = tl.where(stride_{total}_{axis} != 0, size_{axis}, 1)" for axis in axes),
+        *(f"size_s{axis} = size_{axis} // size_k{axis}" for axis in axes),
+        f"count = {' * '.join(f'size_s{axis}' for axis in axes)}",
+        f"sums = {' * '.join(f'size_k{axis}' for axis in axes)}",
+        "lanes = tl.arange(0, COLUMNS).to(tl.int64)",
+        "for number in range(tl.program_id(0).to(tl.int64), sums, tl.num_programs(0).to(tl.int64)):",
+        *(f"    {line}" for line in of_sum),
+    ]
+    head = (
+        f"def few_sums_of_{formula.name}({', '.join([*names.pointers, *names.outs, *sizes, *strides, *names.numbers])}, "
+        f"{constexprs([*names.switches, 'COMPUTE', 'PRECISE', 'COLUMNS'])}):\n"
+    )
+    text = head + "".join(f"    {line}\n" for line in lines)
+    return Kernel(text, {"formula": compiled(formula), "widen": widen})
+
+
 @functools.cache
 def finish_kernel(axes: int) -> Any:
     """The kernel that adds up the parts of sums that lie along so many axes."""

@@ -2,23 +2,41 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
+from itertools import chain
 
-from openaclnn.core.plan import Operand, Plan
-from openaclnn.engines.formulas import FORMULAS
+from openaclnn.core.plan import Operand, Plan, collapse
 from openaclnn.engines.gpu.formulas.compiled import Names, precision
-from openaclnn.engines.gpu.formulas.tuned import form_of
-from openaclnn.engines.gpu.kernels.axis_sums import Walk, axis_sums_kernel, finish_kernel
-from openaclnn.engines.gpu.launchers.geometry import power_of_two_divisor
+from openaclnn.engines.gpu.formulas.tuned import Form, form_of
+from openaclnn.engines.gpu.kernels.axis_sums import (
+    AXES,
+    Walk,
+    axis_sums_kernel,
+    few_sums_kernel,
+    finish_kernel,
+)
+from openaclnn.engines.gpu.launchers.geometry import (
+    NUMBERS_ARGS,
+    STRIDES_ARGS,
+    DynamicLaunch,
+    Elements,
+    Launches,
+    LaunchParams,
+    power_of_two_divisor,
+)
+from openaclnn.engines.gpu.launchers.launcher import FormulaLauncher
 from openaclnn.engines.gpu.launching.launch import (
     INT32_LIMIT,
+    KernelSpec,
     launched,
     next_power_of_two,
     pointers_of,
     scratch_of,
 )
 from openaclnn.engines.gpu.launching.runners import Runner, runner_of
+from openaclnn.engines.machine.numbers import least
 
 # Elements of a program at a time, and programs: as many as an H200 runs at once, if there is more than a tile for each. Where columns are kept (not summed), a program has
 # more to do before and after its loop.
@@ -30,11 +48,6 @@ FINISHED = 2048  # elements of the last launch's tile, parts by kept elements
 FLOAT64_BYTES = 8
 
 
-def is_axis_sum(plan: Plan) -> bool:
-    """Whether the plan's last output is the sum of a formula's last result along the axes where that output has stride 0."""
-    return bool(plan.steps) and plan.kernel in FORMULAS
-
-
 def _columns(size: int, widest: int) -> int:
     """How many elements of an axis a tile has, so that tiles have little padding."""
     width = min(next_power_of_two(size), widest)
@@ -43,8 +56,54 @@ def _columns(size: int, widest: int) -> int:
     return width
 
 
+FEW, FEW_PROGRAMS, FEW_COLUMNS = "few", 2112, 1024
+
+
+def launch_few(g: Elements) -> Launches:
+    """One launch: a program for each sum, if there are not too many, by a kernel for all strides."""
+    sizes = {f"size_{axis}": size for axis, size in enumerate(g.sizes)}
+    args = {**sizes, STRIDES_ARGS: 0, NUMBERS_ARGS: 0}
+    return Launches([LaunchParams(FEW, least(g.count, FEW_PROGRAMS), args, {"COLUMNS": FEW_COLUMNS}, WARPS)])  # fmt: skip
+
+
+class AxisSums(FormulaLauncher):
+    """The launcher of plans whose last output is the sum of a formula's last result along the axes where that output has stride 0."""
+
+    limit, position_axes = 1 << 13, AXES
+    dynamic_launches = (
+        functools.partial(DynamicLaunch, "", launch_few, {FEW: None}),
+        functools.partial(DynamicLaunch, "axis_sums", launch_few, {FEW: None}, axes=AXES, limit=limit),
+    )  # fmt: skip
+
+    def runner(self, plan: Plan) -> Runner:
+        """Axes are in the order that calls with dynamic strides have, which that of sums is."""
+        run = self.dynamic_runner(plan, strided=True)
+        sizes, strides, offsets = collapse(plan.shape, [operand.strides for operand in plan.operands])  # fmt: skip
+        if run is None or any(offsets):
+            return axis_sums(plan)
+        few, steps = run, tuple(chain(*strides))
+
+        def run_few(addresses: Sequence[int], stream: int = 0) -> int:
+            return few(tuple(addresses), stream, sizes, steps)
+
+        return run_few
+
+    def serves_row_major(self, plan: Plan) -> bool:
+        return False
+
+    def specs(self, plan: Plan, form: Form, strided: bool) -> dict[str, KernelSpec]:
+        known = (*form.switches, *precision(plan))
+        return {FEW: KernelSpec(few_sums_kernel(form.formula), pointers_of(plan), known, fused=False)}  # fmt: skip
+
+    def static(self, plan: Plan, strided: bool) -> dict[str, int]:
+        return {}
+
+
+AXIS_SUMS = AxisSums()
+
+
 def axis_sums(plan: Plan) -> Runner:
-    """The runner of a plan of such sums."""
+    """The runner of a plan of more elements."""
     shape, total = plan.shape, plan.outputs[-1]
     kept = [axis for axis, step in enumerate(total.strides) if step]
     summed = [axis for axis, step in enumerate(total.strides) if not step]
