@@ -224,13 +224,14 @@ def few_sums_kernel(formula: Formula) -> Any:
         f"tl.store({names.outs[-1]} + {place(total, 'at_k')}, tl.sum(total).to(tl.float32).to(COMPUTE))",
     ]
     lines = [
-        *(f"{name} = {name}.to(tl.int64)" for name in (*sizes, *strides)),
+        *(f"{name} = {name}.to(tl.int32)" for name in sizes),  # few: wider numbers take several times as long to divide
+        *(f"{name} = {name}.to(tl.int64)" for name in strides),
         *(f"size_k{axis} = tl.where(stride_{total}_{axis} != 0, size_{axis}, 1)" for axis in axes),
         *(f"size_s{axis} = size_{axis} // size_k{axis}" for axis in axes),
         f"count = {' * '.join(f'size_s{axis}' for axis in axes)}",
         f"sums = {' * '.join(f'size_k{axis}' for axis in axes)}",
-        "lanes = tl.arange(0, COLUMNS).to(tl.int64)",
-        "for number in range(tl.program_id(0).to(tl.int64), sums, tl.num_programs(0).to(tl.int64)):",
+        "lanes = tl.arange(0, COLUMNS)",
+        "for number in range(tl.program_id(0), sums, tl.num_programs(0)):",
         *(f"    {line}" for line in of_sum),
     ]
     head = (
@@ -249,7 +250,8 @@ def finish_kernel(axes: int) -> Any:
     )
     lines = [
         "await_sums(OVERLAPPED)",
-        *(f"{name} = {name}.to(tl.int64)" for name in (*sizes, *strides)),
+        *(f"{name} = {name}.to(tl.int32)" for name in sizes),  # few: wider numbers take several times as long to divide
+        *(f"{name} = {name}.to(tl.int64)" for name in strides),
         "number = tl.program_id(0).to(tl.int64) * KEPT + tl.arange(0, KEPT)",
         "inside = number < kept_size",
         "lanes = tl.zeros([PARTS, KEPT], tl.float64)",

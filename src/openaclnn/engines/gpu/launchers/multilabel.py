@@ -19,6 +19,7 @@ from openaclnn.engines.gpu.launching.launch import pointers_of, scratch_of, spec
 from openaclnn.engines.machine.numbers import least, where
 
 LONGEST = 1024  # classes at a time
+ONE_WARP = 128  # classes up to which one has no idle threads
 FEW = 1 << 16  # elements with strides of any sort
 ROWS = "rows"
 ROLES = {"x": "full", "target": "full", "loss": "positions", "mask": "full"}
@@ -36,7 +37,7 @@ def _launch(g: Geometry) -> Launches:
     finish = {"parts": parts, "divisor": divisor}
     return Launches(
         [
-            LaunchParams(ROWS, parts, args, chunk, 4),
+            LaunchParams(ROWS, parts, args, chunk, where(classes > ONE_WARP, 4, 1)),
             LaunchParams(FINISHING, 1, finish, {"BLOCK": power_of_two_above(parts, MOST_PARTS)}, 4, reduces),
         ],
         where(reduces, parts * FLOAT64_BYTES, 0), (0,),
