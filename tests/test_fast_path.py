@@ -820,7 +820,12 @@ def test_any_number_of_a_formula_needs_no_new_plan(
         for _ in range(3):
             drawn = {name: 1.01 + float(rng.random()) for name in options}
             both_ways(plain(operator), **arguments | drawn)
-    assert taken[2:] == [True, False] * 2
+        assert taken[2:] == [True, False] * 2
+        taken.clear()
+        for whole in (3, 2**53 - 1, 5, 2**53 + 1, 2**60 + 1, -(2**53) - 1, 7):
+            both_ways(plain(operator), **arguments | dict.fromkeys(options, whole))
+    if dtype is FLOAT or not operator.rounds_options:
+        assert taken[4:6] + taken[-2:] == [True, False] * 2
 
 
 CLASS_NUMBERS: dict[str, list[Any]] = {

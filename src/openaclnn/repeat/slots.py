@@ -63,8 +63,8 @@ FIRST_OPTION = CONSTANT + MAX_CONSTANTS
 # last bits the dtype lacks that the number is rounded to.
 TYPE, BITS, FREE, LEAST, MOST, DROPPED_BITS, OPTION_SLOTS = range(7)
 FLOAT16_DROPS, BFLOAT16_DROPS = 13, 16
-FIXED, ANOTHER, ANOTHER_BUT_ZERO = range(3)
-"""FREE: not; any number within the bounds; the same, but a zero stays one and others stay others."""
+FIXED, ANOTHER, ANOTHER_BUT_ZERO, INTEGER = range(4)
+"""FREE: not; any number within the bounds, which are floats, as is what is made of an integer; the same, but a zero stays one and others stay others; any integer, as it is."""
 FIRST_ARRAY = FIRST_OPTION + MAX_OPTIONS * OPTION_SLOTS
 
 # Of each array: how it must lie, where among a kernel's operands it stands, and once more, as its second half if it is halved, whether the output may be exactly its memory, and of an output that

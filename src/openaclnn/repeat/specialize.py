@@ -88,7 +88,7 @@ def entry_of(
         () if flat is None else flat.constants,
         runner and _block_of(runner, takes, plan),
     )
-    derivation, free = numbers_of(plan, work, parameters.options, tuple(map(type, options)))
+    derivation, free = numbers_of(plan, work, parameters.options, tuple(map(_kind_of, options)))
     fresh = [
         view.dtype if array is None and view is not None else None
         for array, view in zip(arrays[output:], views[output:], strict=True)
@@ -477,20 +477,27 @@ def numbers_of(
 def _derivation(
     names: tuple[str, ...], derive: int, wanted: tuple[str, ...], declared: tuple[Free, ...], kinds: tuple[type, ...]
 ) -> tuple[tuple[int, ...], tuple[FreeNumber, ...]]:  # fmt: skip
-    """The same, of the numbers that are wanted. Where an integer stands for a float, no option may be another number: it may be another as
-    FLOAT than by way of float64."""
+    """The same, of the numbers that are wanted. An integer may stand for a float as far as float64 has all of them; where the float is rounded to 16 bits, no option may then be
+    another number."""
     bounds = {}
     for number in declared:
         if number.option not in names:
             told = f"expected an option's Python name ({', '.join(names)}), got {number.option}"
             raise TypeError(f"a plan's free numbers: {told}")
-        way = at.ANOTHER_BUT_ZERO if number.keeps_zero else at.ANOTHER
+        way = (
+            at.INTEGER
+            if number.integer
+            else at.ANOTHER_BUT_ZERO
+            if number.keeps_zero
+            else at.ANOTHER
+        )
         dropped_bits, largest = _HELD.get(number.held, (0, LARGEST))
+        if kinds[names.index(number.option)] is int:
+            largest = float(_EXACT)
         low, high = max(number.low, -largest), min(number.high, largest)
         bounds[number.option] = FreeNumber(way, _bits_of(low), _bits_of(high), dropped_bits)
-    whole = {number.option for number in declared if number.integer}
     places = [names.index(name) for name in wanted if name in names]
-    fits = all(kinds[place] is (int if names[place] in whole else float) for place in places)
+    fits = all(_fits(kinds[place], bounds.get(names[place], _FIXED)) for place in places)
     if not fits or not len(wanted) == len(places) <= at.MAX_DERIVED:
         places = []
     free = [
@@ -498,6 +505,26 @@ def _derivation(
     ]
     padding = (0,) * (at.MAX_DERIVED - len(places))
     return (derive if places else 0, len(places), *places, *padding), tuple(free)
+
+
+_EXACT = 1 << 53  # the integers that float64 has all of
+
+
+class _Large:
+    """What stands for the type of other integers."""
+
+
+def _kind_of(option: Any) -> type:
+    """An option's type."""
+    kind = type(option)
+    return _Large if kind is int and abs(option) > _EXACT else kind
+
+
+def _fits(kind: type, number: FreeNumber) -> bool:
+    """Whether an option of a type may be another number."""
+    if number.way == at.INTEGER:
+        return kind in (int, _Large)
+    return kind is float or (kind is int and not number.dropped_bits)
 
 
 def option_words(options: Sequence[Any], numbers: Sequence[FreeNumber]) -> list[int]:
@@ -508,7 +535,7 @@ def option_words(options: Sequence[Any], numbers: Sequence[FreeNumber]) -> list[
         if kind is float:
             words += (id(float), _bits_of(option), *number)
         elif kind is int and is_int64(option):
-            words += (id(int), option, number.way, 0, 0, 0)
+            words += (id(int), option, *number)
         elif kind is Scalar and option.bits is not None:
             words += (id(option.dtype), option.bits, at.FIXED, 0, 0, 0)
         else:

@@ -458,14 +458,20 @@ class Search(Reader):
         kind, word = self.option_types.read(index), self.option_words.read(index)
         guard.expect(kind == expected.read(at.TYPE))
         with code.when(word != expected.read(at.BITS)):
-            guard.expect(expected.flag(at.FREE))
-            with code.when(kind == self.object("float")):
-                self.compare_number(guard, expected, word.bits_as("f64"))
+            free = expected.read(at.FREE)
+            guard.expect(free != at.FIXED)
+            with code.when(free != at.INTEGER):
+                self.compare_number(guard, expected, word)
 
-    def compare_number(self, guard: Guard, expected: Array, number: Value) -> None:
-        """Another float than an entry was made with; NaN is within no bounds."""
+    def number(self, expected: Array, word: Value) -> Value:
+        """An option's word as a float."""
+        is_integer = expected.read(at.TYPE) == self.object("int")
+        return is_integer.choose(word.to("f64"), word.bits_as("f64"))
+
+    def compare_number(self, guard: Guard, expected: Array, word: Value) -> None:
+        """Another number than an entry was made with; NaN is within no bounds."""
         self.moved.set(True)
-        free, known = expected.read(at.FREE), expected.read(at.BITS).bits_as("f64")
+        free, number, known = expected.read(at.FREE), self.number(expected, word), self.number(expected, expected.read(at.BITS))  # fmt: skip
         least, most = (expected.read(end).bits_as("f64") for end in (at.LEAST, at.MOST))
         guard.expect((number >= least) & (number <= most))
         zero, was_zero = (self.held(expected, each).to("f32") == 0.0 for each in (number, known))
@@ -494,10 +500,12 @@ class Search(Reader):
         """A number that constants derive from, or that a sized runner takes: an integer, or a float's bits."""
         source = entry.at(at.SOURCE).read(index)
         option = entry.at(source * at.OPTION_SLOTS + at.FIRST_OPTION)
-        return self.held(option, self.option_words.read(source).bits_as("f64")).bits_as("i64")
+        word = self.option_words.read(source)
+        number = self.held(option, self.number(option, word)).bits_as("i64")
+        return (option.read(at.FREE) == at.INTEGER).choose(word, number)
 
     def held(self, option: Array, number: Value) -> Value:
-        """A number as the option's dtype holds it, an integer as it is. FLOAT's bits are rounded; but what is subnormal in FLOAT16 is added to a number whose last
+        """A number as the option's dtype holds it. FLOAT's bits are rounded; but what is subnormal in FLOAT16 is added to a number whose last
         place is 2^-24, and subtracted again."""
         code, dropped, result = self.code, option.read(at.DROPPED_BITS), self.code.variable(number)
         with code.when(dropped != 0):

@@ -224,7 +224,9 @@ def few_sums_kernel(formula: Formula) -> Any:
         f"tl.store({names.outs[-1]} + {place(total, 'at_k')}, tl.sum(total).to(tl.float32).to(COMPUTE))",
     ]
     lines = [
-        *(f"{name} = {name}.to(tl.int32)" for name in sizes),  # few: wider numbers take several times as long to divide
+        *(
+            f"{name} = {name}.to(tl.int32)" for name in sizes
+        ),  # few: wider numbers take several times as long to divide
         *(f"{name} = {name}.to(tl.int64)" for name in strides),
         *(f"size_k{axis} = tl.where(stride_{total}_{axis} != 0, size_{axis}, 1)" for axis in axes),
         *(f"size_s{axis} = size_{axis} // size_k{axis}" for axis in axes),
@@ -250,7 +252,9 @@ def finish_kernel(axes: int) -> Any:
     )
     lines = [
         "await_sums(OVERLAPPED)",
-        *(f"{name} = {name}.to(tl.int32)" for name in sizes),  # few: wider numbers take several times as long to divide
+        *(
+            f"{name} = {name}.to(tl.int32)" for name in sizes
+        ),  # few: wider numbers take several times as long to divide
         *(f"{name} = {name}.to(tl.int64)" for name in strides),
         "number = tl.program_id(0).to(tl.int64) * KEPT + tl.arange(0, KEPT)",
         "inside = number < kept_size",
