@@ -200,19 +200,6 @@ def nll_loss2d_backward(
 ) -> Any:
     """Gradient of the per-pixel negative log-likelihood loss with respect to the log-probabilities."""
 
-class SoftmaxCrossEntropyWithLogitsResult(NamedTuple):
-    loss: Any
-    backprop: Any
-
-def softmax_cross_entropy_with_logits(
-    features: ArrayLike,
-    labels: ArrayLike,
-    *,
-    out: Any = None,
-    product: str | None = None,
-) -> SoftmaxCrossEntropyWithLogitsResult:
-    """Cross entropy of logits against shares of classes, and its gradient."""
-
 def relu(
     self: ArrayLike,
     *,
@@ -788,6 +775,19 @@ def inplace_erfinv(
     product: str | None = None,
 ) -> Any:
     """The inverse of the error function, written over its input."""
+
+class SoftmaxCrossEntropyWithLogitsResult(NamedTuple):
+    loss: Any
+    backprop: Any
+
+def softmax_cross_entropy_with_logits(
+    features: ArrayLike,
+    labels: ArrayLike,
+    *,
+    out: Any = None,
+    product: str | None = None,
+) -> SoftmaxCrossEntropyWithLogitsResult:
+    """Cross entropy of logits against shares of classes, and its gradient."""
 
 def binary_cross_entropy(
     self: ArrayLike,

@@ -227,19 +227,6 @@ def aclnnNLLLoss2dBackward(
     workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
 ) -> int: ...
 
-def aclnnSoftmaxCrossEntropyWithLogitsGetWorkspaceSize(
-    features: Any,
-    labels: Any,
-    loss: Any,
-    backprop: Any,
-    workspaceSize: Any = ...,
-    executor: Any = ...,
-    /,
-) -> tuple[int, int, Executor | None]: ...
-def aclnnSoftmaxCrossEntropyWithLogits(
-    workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
-) -> int: ...
-
 def aclnnReluGetWorkspaceSize(
     self: Any,
     out: Any,
@@ -996,6 +983,19 @@ def aclnnInplaceErfinvGetWorkspaceSize(
     /,
 ) -> tuple[int, int, Executor | None]: ...
 def aclnnInplaceErfinv(
+    workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
+) -> int: ...
+
+def aclnnSoftmaxCrossEntropyWithLogitsGetWorkspaceSize(
+    features: Any,
+    labels: Any,
+    loss: Any,
+    backprop: Any,
+    workspaceSize: Any = ...,
+    executor: Any = ...,
+    /,
+) -> tuple[int, int, Executor | None]: ...
+def aclnnSoftmaxCrossEntropyWithLogits(
     workspace: Any, workspaceSize: int, executor: Any, stream: Any = None
 ) -> int: ...
 

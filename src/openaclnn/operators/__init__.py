@@ -16,7 +16,6 @@ from openaclnn.operators import (  # noqa: F401
     elu,
     l1_loss,
     likelihood,
-    softmax_cross_entropy_with_logits,
 )
 
 __all__ = [
@@ -47,6 +46,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "exponential": (
         "aclnnSelu", "aclnnInplaceSelu", "aclnnSeluBackward", "aclnnCelu", "aclnnInplaceCelu", "aclnnErfinv", "aclnnInplaceErfinv",
     ),
+    "softmax_cross_entropy_with_logits": ("aclnnSoftmaxCrossEntropyWithLogits",),
     "binary": (
         "aclnnBinaryCrossEntropy", "aclnnBinaryCrossEntropyBackward", "aclnnBinaryCrossEntropyWithLogits",
         "aclnnBinaryCrossEntropyWithLogitsBackward", "aclnnBinaryCrossEntropyWithLogitsTargetBackward",
@@ -104,7 +104,7 @@ def grouped() -> dict[str, list[Operator]]:
 _PARTS = (("Loss", "losses"), ("CrossEntropy", "losses"), ("Softmax", "softmax"), ("Elu", "exponential"), ("", "others"))  # fmt: skip
 """The groups of operators with a module of their own, by parts of their names."""
 
-_LOSSES = ("binary", "divergence", "multilabel_margin_loss", "regression", "vocabulary_parallel", "fused_linear")  # fmt: skip
+_LOSSES = ("softmax_cross_entropy_with_logits", "binary", "divergence", "multilabel_margin_loss", "regression", "vocabulary_parallel", "fused_linear")  # fmt: skip
 _WIDER = dict.fromkeys(_LOSSES, "losses") | {"prelu": "rectified", "softmaxes": "softmax"}
 """The groups of families whose own name is too narrow for a list."""
 
