@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import openaclnn
+from openaclnn.engines import formulas
 from openaclnn.engines.formulas import rows, words
 from openaclnn.engines.formulas.rows import (
     ROW_FORMULAS,
@@ -222,3 +225,13 @@ def test_elementwise_words_mean_the_same() -> None:
             known = word(inputs[0] > 1.0, *inputs[1:]) if name == "where" else word(*inputs)
         np.testing.assert_allclose(got, known, rtol=1e-6)
     assert log(1.0) == 0
+
+
+def test_the_packages_formulas_are_of_the_language_on_every_way() -> None:
+    """Importing them does not read their sources, and tries two ways of their switches."""
+    files = Path(rows.__file__).parent.glob("*.py")
+    modules = [importlib.import_module(f"{formulas.__name__}.{file.stem}") for file in files if file.stem != "__init__"]  # fmt: skip
+    ours = {id(each): each for module in modules for each in vars(module).values() if isinstance(each, RowFormula)}  # fmt: skip
+    assert len(ours) > 30
+    for formula in ours.values():
+        rows.check(formula)

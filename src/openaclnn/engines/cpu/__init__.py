@@ -14,7 +14,6 @@ Importing this package does not import llvmlite.
 from __future__ import annotations
 
 import functools
-import importlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -73,7 +72,9 @@ def _entered(name: str) -> Kernel | None:
 
         KERNELS[name] = RowKernel(ROW_FORMULAS[name])
     if name not in KERNELS:
-        importlib.import_module("openaclnn.engines.cpu.classes")
+        from openaclnn.engines.cpu import classes
+
+        classes.enter()
     return KERNELS.get(name)
 
 

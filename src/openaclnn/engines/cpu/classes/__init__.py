@@ -1,4 +1,4 @@
-"""Kernels with a class axis. Importing this enters them in the engine's registry.
+"""Kernels with a class axis. `enter` puts those that are no row formulas alone into the engine's registry.
 
 In the order to read: `parameters.py` has what every such kernel knows of its plan, and its targets; `totals.py` sums over targets and weights in a fixed
 order; `launches.py` runs a kernel for one plan, for any size and for any strides.
@@ -13,6 +13,12 @@ multi-label margin loss a row has many labels, each against all other classes: `
 
 from __future__ import annotations
 
-from openaclnn.engines.cpu.classes import losses, multilabel, nll_gradient
+import importlib
 
-__all__ = ["losses", "multilabel", "nll_gradient"]
+ENTERED = "losses", "multilabel", "nll_gradient"
+"""The files that enter kernels."""
+
+
+def enter() -> None:
+    for name in ENTERED:
+        importlib.import_module(f"{__name__}.{name}")
