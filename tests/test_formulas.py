@@ -6,6 +6,7 @@ import functools
 import hashlib
 import itertools
 import linecache
+import sys
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -20,6 +21,7 @@ from openaclnn.engines import cpu, formulas, numpy as numpy_engine
 from openaclnn.engines.cpu import tuned
 from openaclnn.engines.cpu.formulas import elementwise, forms
 from openaclnn.engines.formulas import FORMULAS, Formula, rows, words
+from openaclnn.engines.formulas.language import is_of_the_package
 from openaclnn.engines.formulas.words import Value, fma, maximum, where
 from openaclnn.operators import registry as every_operator
 
@@ -360,13 +362,21 @@ def test_a_formula_without_numbers(known: Any) -> None:
     np.testing.assert_array_equal(evaluate(cpu.prepare, square.name, [x], {}), x * x)
 
 
+def formulas_of_the_package(kind: type) -> list[Any]:
+    """Formulas that stand in its modules, tuned forms' among them."""
+    every_operator()
+    modules = [sys.modules[name] for name in [*sys.modules] if name.startswith("openaclnn.")]
+    found = {id(each): each for module in modules for each in vars(module).values() if isinstance(each, kind)}  # fmt: skip
+    return [*found.values()]
+
+
 def test_the_packages_formulas_are_of_the_language() -> None:
     """Importing them does not read their sources."""
-    every_operator()
-    ours = [formula.function for formula in FORMULAS.values() if (formula.function.__module__ or "").startswith(formulas.__name__)]  # fmt: skip
+    ours = [each for each in formulas_of_the_package(formulas.Formula) if is_of_the_package(each.function)]  # fmt: skip
     assert len(ours) > 30
-    for function in ours:
-        formulas.read(function)
+    assert any(".tuned." in each.function.__module__ for each in ours)
+    for formula in ours:
+        formulas.read(formula.function)
 
 
 def test_two_formulas_of_one_name_are_refused(known: Any) -> None:

@@ -16,7 +16,13 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from openaclnn.engines.formulas.language import Reader, definitions, functions_of, tried
+from openaclnn.engines.formulas.language import (
+    Reader,
+    definitions,
+    functions_of,
+    is_of_the_package,
+    tried,
+)
 from openaclnn.engines.formulas.rows import ROW_WORDS, Graph, count_results, traced
 from openaclnn.engines.formulas.words import WORDS
 
@@ -92,8 +98,8 @@ def described(function: Callable[..., Any]) -> Formula:
                 raise TypeError(f"{parameter.name}, a {kind}, must stand behind `*`")
             kinds[kind if keyword else "values"].append(parameter.name)
     values, numbers, switches = (tuple(names) for names in kinds.values())
-    if not (function.__module__ or "").startswith(f"{__name__}."):
-        read(function)  # of these a test reads all, which would take 50 ms of an import
+    if not is_of_the_package(function):
+        read(function)  # a test reads the others, which would take 50 ms of an import
     try:
         ways = itertools.product((False, True), repeat=len(switches))
         chosen = [dict(zip(switches, way, strict=True)) for way in ways]

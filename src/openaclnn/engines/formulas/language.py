@@ -58,6 +58,11 @@ def definitions(
     return [definition for _, definition in readings.values()]
 
 
+def is_of_the_package(function: Callable[..., Any]) -> bool:
+    """Whether a test has read the function already, as it reads all of the package's."""
+    return (function.__module__ or "").startswith(f"{__name__.partition('.')[0]}.")
+
+
 @contextlib.contextmanager
 def tried(function: Callable[..., Any]) -> Iterator[None]:
     """What a trial of a function raises is a TypeError with the name, file and line of its author's: a helper's, perhaps."""

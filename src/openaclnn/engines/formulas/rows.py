@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, NoReturn
 
-from openaclnn.engines.formulas.language import Reader, definitions, tried
+from openaclnn.engines.formulas.language import Reader, definitions, is_of_the_package, tried
 from openaclnn.engines.formulas.words import WORDS, Value, check_count
 
 Row = PerClass = PerRow = Target = Value
@@ -419,7 +419,7 @@ def described(function: Callable[..., Any]) -> RowFormula:
     formula = RowFormula(
         function.__name__, function, tuple(operands), tuple(options["float"]), tuple(options["bool"])
     )  # fmt: skip
-    if not (function.__module__ or "").startswith(f"{__name__.rpartition('.')[0]}."):
+    if not is_of_the_package(function):
         check(formula)
         return formula
     try:
