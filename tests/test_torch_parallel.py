@@ -1220,6 +1220,8 @@ def compile_anything(team: Team) -> None:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
+    # PyTorch's builds for CUDA count a device once its compiler was called, and autograd, which counts them once, refuses to work after a fork if there is one.
+    torch.ones(1, requires_grad=True).sum().backward()
     gc.freeze()
     with one_process() as team:
         compile_anything(team)
