@@ -14,6 +14,7 @@ extern void PyMem_SetAllocator(int domain, Allocator *allocator);
 
 enum { OBJECTS = 2 };
 static Allocator before;
+static int is_own; /* where the end of a block lacked memory, too, it stands for the next one */
 static long left = -1;
 
 static int fails(void) { return left >= 0 && left-- == 0; }
@@ -39,13 +40,18 @@ static void give_back(void *context, void *place) { before.free(before.context, 
 void scarce_begin(long after)
 {
     Allocator own = {NULL, try_malloc, try_calloc, try_realloc, give_back};
-    PyMem_GetAllocator(OBJECTS, &before);
-    PyMem_SetAllocator(OBJECTS, &own);
+    if (!is_own) {
+        PyMem_GetAllocator(OBJECTS, &before);
+        PyMem_SetAllocator(OBJECTS, &own);
+        is_own = 1;
+    }
     left = after;
 }
 
 void scarce_end(void)
 {
     left = -1;
-    PyMem_SetAllocator(OBJECTS, &before);
+    if (is_own)
+        PyMem_SetAllocator(OBJECTS, &before);
+    is_own = 0;
 }
