@@ -174,6 +174,9 @@ interpreter._convert_float = _rounded
 interpreter.InterpreterBuilder.create_log = _logarithm
 if not hasattr(interpreter._interpreter, "fma_fp32"):
     interpreter.InterpreterBuilder.create_fma = _fused
+# Of Triton 3.7 it has NaN for the least of NaN and a number, of which GPUs take the number.
+for _name, _of_two in (("create_minnumf", np.fmin), ("create_maxnumf", np.fmax)):
+    setattr(interpreter.InterpreterBuilder, _name, functools.partialmethod(interpreter.InterpreterBuilder.binary_op, op=_of_two))  # fmt: skip
 interpreter._patch_lang_tensor = _indexed
 interpreter._patch_lang = _patched
 interpreter._get_np_dtype = _stored
