@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# PyTorch is only a second opinion in the tests; this release has CPU builds everywhere.
+# PyTorch is only a second opinion in the tests; on x86-64 the package index has this release with CUDA, 5 GB, which no test needs: a CPU build that is installed before is kept.
 TORCH ?= torch==2.13.0
 # Processes that run the tests, a file each at a time; many wait for others, so there is one more than the cores of a small machine.
 JOBS ?= 3
