@@ -40,7 +40,7 @@ from openaclnn.core.dtypes import (  # fmt: skip
     dtype_of_numpy,
 )
 from openaclnn.core.interface import Kind
-from openaclnn.core.plan import Plan
+from openaclnn.core.plan import Plan, covered_elements
 from openaclnn.core.products import current_product
 from openaclnn.core.tensor import contiguous_strides
 from openaclnn.engines import cpu
@@ -343,7 +343,8 @@ def of_one_size(operator: Operator, arguments: dict[str, Any], classes: bool = F
 
 def _has_size(plan: Plan, module: Any = cpu) -> bool:
     """Whether an engine runs the plan for its sizes alone."""
-    return plan.fixed or bool(plan.steps and not (hasattr(module, "offer") and module.offer(plan)[1]))  # fmt: skip
+    few = module.offer(plan)[1] if plan.steps and hasattr(module, "offer") else None
+    return plan.fixed or bool(plan.steps and not (few and covered_elements(plan) < few.counts[1]))
 
 
 @functools.cache
