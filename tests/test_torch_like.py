@@ -85,7 +85,8 @@ def test_special_elements(dtype: torch.dtype) -> None:
     cases: list[Case] = [
         ("elu", (part,), {"alpha": alpha})
         for alpha in (1.0, 0.0, -1.0, 2.5, inf, -inf, nan)
-        for part in (values, values[:0], values[:1])
+        # NaN alone: in PyTorch its gradient is 1 or NaN by how many elements there are, and by the vectors of the CPU.
+        for part in (values[1:], values[:0], values[:1])
     ]
     for how in REDUCTIONS:
         parts = [(x, y), (x[:0], y[:0]), *zip(x[::19].split(1), y[::19].split(1), strict=True)]
