@@ -26,7 +26,7 @@ from openaclnn.engines.cpu.classes.parameters import (
     pack,
     places,
 )
-from openaclnn.engines.cpu.launching import pool
+from openaclnn.engines.cpu.launching import control as at, pool
 from openaclnn.engines.cpu.launching.launcher import TINY, Launch
 from openaclnn.engines.cpu.registry import Runner, SizedRunner
 from openaclnn.engines.machine.builtins import publish, python
@@ -68,6 +68,7 @@ class Launches(NamedTuple):
     variant: Number  # which of the kernels
     pieces: Number
     grain: Number  # pieces up to which one thread is faster than two
+    grain_of_team: Number = 0  # the same on an OpenMP team, if that is less: its threads spin, where workers sleep
     sum_blocks: Number = 0  # blocks of sums that are added up first; 0: none are
     spans: Number = 0  # spans of the output that are cleared first; 0: it is not
     left: Number = 0  # bytes that pieces leave for a last kernel; 0: there is none
@@ -388,8 +389,10 @@ def _launch(
 ) -> None:
     """Write all launches, in order; the function leaves with the status if the workers run."""
     state = call.block
-    _, pieces, grain, sum_blocks, spans, left = launches
+    _, pieces, grain, grain_of_team, sum_blocks, spans, left = launches
     launch = Launch(code, code.slots(state.read(CONTROL)), call.locked != 0)
+    spins = (launch.control.read(at.TEAM) != 0) & (grain_of_team > 0)
+    grain = spins.choose(grain_of_team, grain)
     launch.arguments.write(0, parameters)
     launch.arguments.write(1, 0)
     with code.loop(0, call.operands) as place:

@@ -70,6 +70,7 @@ from openaclnn.engines.machine.values import Shape, Value, Variable
 
 ROOM = 1 << 14  # FLOATs in the frame for copied operands and saved values
 AT_ONCE = 1 << 12  # elements of a piece of work, if rows are short
+FEW, AT_ONCE_OF_FEW = 1 << 17, 1 << 10  # elements of which each thread has few rows, and of a piece of these
 PIECE = 1 << 14  # elements of a piece of work in lines of positions
 PARTS = 32  # pieces of work in lines of positions, at least
 TOGETHER = 4  # vectors or rows of a line: with one, computing numbers of a row would wait for its own latency
@@ -1184,7 +1185,8 @@ class RowKernel(ClassKernel):
         plane = most(problem["size2"], 1)
         whole = all_of(plane >= lanes, plane <= together)
         together = where(whole, together // plane * plane, together)
-        rows = where(grouped, ceil_div(AT_ONCE // classes, TOGETHER) * TOGETHER, most(AT_ONCE // classes, 1))  # fmt: skip
+        at_once = where(positions * classes <= FEW, AT_ONCE_OF_FEW, AT_ONCE) // classes
+        rows = where(grouped, ceil_div(at_once, TOGETHER) * TOGETHER, most(at_once, 1))
         tile = where(by_rows, rows, together)
         by_runs: Truth = False
         if schedule.takes_runs:
@@ -1195,11 +1197,13 @@ class RowKernel(ClassKernel):
             run = least(RUN // items, ceil_div(positions, RUN_PARTS * line) * line)
             tile = where(by_runs, run, tile)
         pieces, grain = cut_tiles(problem, tile, classes)
+        of_team: Number = 0
         if schedule.computes_long:
-            # Half as many are enough for some threads; where more are shared, how stays as it is.
-            grain = where(all_of(pieces > 1, pieces <= grain), most(grain // 2, 1), grain)
+            # Fewer are enough for some threads; where more are shared, how stays as it is.
+            few = all_of(pieces > 1, pieces <= grain)
+            of_team, grain = (where(few, most(grain // by, 1), grain) for by in (8, 2))
         lines = where(grouped, GROUPS, where(by_rows, ROWS, where(by_runs, RUNS, POSITIONS)))
-        return Launches(lines, pieces, grain)
+        return Launches(lines, pieces, grain, of_team)
 
     def kernels(self, plan: Plan, variant: int) -> Kernels:
         kinds = Kinds(plan, self.named)

@@ -159,6 +159,7 @@ class Phase:
 
 
 OTHERS = "others"
+FEW_DIGITS = 2.0**-20  # of a sum of FLOAT64: what is beside its largest term, if that is less, has too few digits
 READ = "input", "number", "at", "is_counted", "is_inside", "index_of"
 
 
@@ -495,13 +496,23 @@ class _Spread(_Total):
 
 class _Others(_Total):
     """The sum of powers relative to a largest, without the largest's own 1, beside which small ones would lose their digits: a loss near 0 is made of these. Classes
-    that are as large are counted instead."""
+    that are as large are counted instead.
+
+    Of a row, all powers are added up first, and one of the largest is subtracted: FLOAT64 has digits enough for both, as a rule.
+    """
 
     def __init__(self, code: Code, line: Line) -> None:
         super().__init__(code, line)
         self.zero = line.filled("f32", 0.0)
         self.tied = code.variable(self.zero)
         self.ties = code.variable(line.filled("f64", 0.0))
+        self.taken_out = False
+        # What is beside the largest, without the factor of powers, and what has none.
+        self.beside, self.more = (code.variable(line.reduced(self.sum.get(), operator.add)) for _ in range(2))  # fmt: skip
+
+    def begin(self) -> None:
+        for each in (self.sum, self.ties):
+            each.set(self.line.filled("f64", 0.0))
 
     def take_others(self, powers: Value, tie: Value) -> None:
         self.take(tie.choose(0.0, powers))
@@ -523,8 +534,20 @@ class _Others(_Total):
         self.sum.set(raised.choose(old * factor, self.sum.get()))
         self.ties.set(raised.choose(0.0, self.ties.get()))
 
-    def others(self, line: Line, factor: Value) -> Value:
-        return self.get(line) * factor + (line.reduced(self.ties.get(), operator.add) - 1.0)
+    def take_out(self, power: Value) -> None:
+        """The sum has the largest's power, too."""
+        self.taken_out = True
+        self.beside.set(self.get(self.line) - power)
+
+    def leave_out(self) -> None:
+        """The sum has none of the largest's."""
+        self.beside.set(self.get(self.line))
+        self.more.set(self.line.reduced(self.ties.get(), operator.add) - 1.0)
+
+    def others(self, factor: Value) -> Value:
+        if not self.taken_out:
+            self.leave_out()
+        return self.beside.get() * factor + self.more.get()
 
 
 class Passes:
@@ -636,30 +659,18 @@ class Passes:
                         shift, factor = self._shifted_exp().shift(lowest.to("f64"))
                         shifts[top] = [code.variable(one) for one in (*shift, factor)]
 
-        def summed(phase: Phase, number: Value, count: Value, apart: bool) -> None:
-            for top in before if phase.online else ():
-                if line.one_block:
-                    self._set_shift(shifts.get(top), running[top].so_far.get())
-                elif apart:
-                    self._rescale_to(
-                        line, phase, number, top, running, before[top], shifts.get(top)
-                    )
-                self._set_top(line, top, running[top].so_far.get(), shifts.get(top))
-            self.apart = apart
-            self._phase(line, phase, count, running)
-
         def block(number: Value, count: Value) -> None:
             for phase in phases:
-                if line.one_row and phase.online and shifts:
-                    # In most blocks no class is as large as the largest so far, so that no power has to be left out.
-                    highest = [running[top].of_block.get() >= before[top].get() for top in before]
-                    with code.either(functools.reduce(operator.or_, highest)) as (some, none):
-                        with some:
-                            summed(phase, number, count, apart=True)
-                        with none:
-                            summed(phase, number, count, apart=False)
-                else:
-                    summed(phase, number, count, apart=True)
+                for top in before if phase.online else ():
+                    if line.one_block:
+                        self._set_shift(shifts.get(top), running[top].so_far.get())
+                    else:
+                        self._rescale_to(
+                            line, phase, number, top, running, before[top], shifts.get(top)
+                        )
+                    self._set_top(line, top, running[top].so_far.get(), shifts.get(top))
+                self.apart = not (line.one_row and phase.online)
+                self._phase(line, phase, count, running)
                 for node in phase.reductions:
                     running[node.index].fold()
 
@@ -667,7 +678,34 @@ class Passes:
             line.blocks(phases, block)
         for top, variables in shifts.items():
             self.shifts[top] = _shift_of(variables)
+        for phase in phases:
+            for node in phase.reductions if line.one_row and phase.online else ():
+                if node.what == OTHERS:
+                    self._take_largest_out(line, phase, node, running)
+        for top, variables in shifts.items():
+            self.shifts[top] = _shift_of(variables)
         return running
+
+    def _take_largest_out(
+        self, line: Line, phase: Phase, node: Node, running: Mapping[int, Any]
+    ) -> None:  # fmt: skip
+        """Subtract the largest's own power from a row's sum of all, where enough digits are left; where not, or where it is infinite, add up the others once more."""
+        total, top = running[node.index], self._top_of(node)
+        shift, _ = self.shifts[top]
+        self.numbers[top] = largest = running[top].so_far.get()
+        power = self._shifted_exp().power(largest.splat(self.code.lanes), shift).lane(0).to("f64")
+        total.take_out(power)
+        with self.code.when(~(total.beside.get() > power * FEW_DIGITS), likely=False):
+            again = dataclasses.replace(phase, reductions=(node,), writes=(), saves=(), uses=(), asks=set())
+
+            def block(number: Value, count: Value) -> None:
+                self._phase(line, again, count, running)
+                total.fold()
+
+            total.begin()
+            self.apart = True
+            line.blocks([again], block)
+            total.leave_out()
 
     def _kind(self, phase: Phase, node: Node) -> type[_Largest | _Total]:
         if node.what in ("largest", OTHERS):
@@ -688,7 +726,7 @@ class Passes:
         value: Value
         if node.what == OTHERS:
             top = self._top_of(node)
-            value = running[node.index].others(line, self.shifts[top][1])
+            value = running[node.index].others(self.shifts[top][1])
             largest = self.reduced[top] if top in running else self.known[top]
             return largest.is_nan().choose(math.nan, value)
         value = running[node.index].get(line)
