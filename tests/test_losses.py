@@ -413,6 +413,27 @@ def test_logits_that_are_no_numbers(engine_of_any_width: str, dtype: DType) -> N
                 np.testing.assert_allclose(output.astype(np.float64), rounded, rtol=2e-2)
 
 
+@pytest.mark.parametrize("classes", [300, 9000])
+@pytest.mark.parametrize("tied", [0, 1])
+def test_small_losses_of_long_rows_have_all_digits(
+    engine_of_any_width: str, classes: int, tied: int
+) -> None:
+    """Where one class has nearly all of the sum, the others are added up without it: the engine `cpu` subtracts it, or adds up once more."""
+    generator = np.random.default_rng(3)
+    margins = np.linspace(0, 60, 61)
+    x = -generator.exponential(4, (len(margins), classes)) - margins[:, None]
+    top = generator.integers(classes - tied, size=len(margins))
+    x[np.arange(len(x)), top] = 0
+    x[np.arange(len(x)), top + tied] = 0
+    x = np.float32(x + generator.normal(0, 30, (len(x), 1)))
+    arguments = {"input": x, "target": top, "reduction": "none"}
+    losses = openaclnn.cross_entropy_loss(**arguments)
+    exact = openaclnn.find_operator("cross_entropy_loss").oracle(**arguments)
+    for got, known in zip(losses, exact, strict=False):
+        if got is not None:
+            assert (np.abs(got - known) <= 2 * np.spacing(np.abs(np.float32(known)))).all()
+
+
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
 def test_an_infinite_smoothed_loss_is_infinite(engine: str, reduction: str) -> None:
     """A z-loss that has no factor is nothing beside it."""
