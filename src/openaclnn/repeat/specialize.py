@@ -484,13 +484,9 @@ def _derivation(
         if number.option not in names:
             told = f"expected an option's Python name ({', '.join(names)}), got {number.option}"
             raise TypeError(f"a plan's free numbers: {told}")
-        way = (
-            at.INTEGER
-            if number.integer
-            else at.ANOTHER_BUT_ZERO
-            if number.keeps_zero
-            else at.ANOTHER
-        )
+        way = at.ANOTHER_BUT_ZERO if number.keeps_zero else at.ANOTHER
+        if number.integer:
+            way = at.INTEGER
         dropped_bits, largest = _HELD.get(number.held, (0, LARGEST))
         if kinds[names.index(number.option)] is int:
             largest = float(_EXACT)

@@ -76,6 +76,12 @@ class Array:
         self._check(stored.type)
         self.code.builder.store(stored, self.place(index), self.align)
 
+    def swap(self, index: Value) -> None:
+        """Swap an element with the next."""
+        first, second = self.read(index), self.read(index + 1)
+        self.write(index, second)
+        self.write(index + 1, first)
+
     def flag(self, index: Value | int) -> Value:
         """Whether an element is not 0."""
         return self.read(index) != 0

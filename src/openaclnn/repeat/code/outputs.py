@@ -170,9 +170,9 @@ class Geometry(Search):
 
         with code.repeat_while(shorter):
             before = where.get() - 1
-            _swap(sizes, before)
+            sizes.swap(before)
             with code.loop(0, entry.read(at.ADDRESSES)) as place:
-                _swap(self.steps(place), before)
+                self.steps(place).swap(before)
             where.set(before)
 
     def is_shorter(self, entry: Array, axis: Value) -> Value:
@@ -187,13 +187,6 @@ class Geometry(Search):
             shorter.set(here < following)
             decided.set(here != following)
         return shorter.get()
-
-
-def _swap(words: Array, index: Value) -> None:
-    """Swap a word with the next."""
-    first, second = words.read(index), words.read(index + 1)
-    words.write(index, second)
-    words.write(index + 1, first)
 
 
 class Outputs(Geometry):

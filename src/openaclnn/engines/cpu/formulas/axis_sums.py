@@ -99,17 +99,12 @@ def _sort(code: Code, geometry: Array) -> None:
             decided.set(here != behind)
         return shorter.get()
 
-    def swap(words: Array, axis: Value) -> None:
-        here, behind = words.read(axis), words.read(axis + 1)
-        words.write(axis, behind)
-        words.write(axis + 1, here)
-
     with code.loop(1, geometry.read(AXES)) as last, code.loop(0, last) as passed:
         axis = last - 1 - passed
         with code.when(is_shorter(axis)):
-            swap(sizes, axis)
+            sizes.swap(axis)
             with code.loop(0, operands) as operand:
-                swap(steps.at(operand * MAX_AXES), axis)
+                steps.at(operand * MAX_AXES).swap(axis)
 
 
 class _Adding(Gathered):
