@@ -68,10 +68,11 @@ class Launches(NamedTuple):
     variant: Number  # which of the kernels
     pieces: Number
     grain: Number  # pieces up to which one thread is faster than two
-    grain_of_team: Number = 0  # the same on an OpenMP team, if that is less: its threads spin, where workers sleep
     sum_blocks: Number = 0  # blocks of sums that are added up first; 0: none are
     spans: Number = 0  # spans of the output that are cleared first; 0: it is not
     left: Number = 0  # bytes that pieces leave for a last kernel; 0: there is none
+    # The grain on an OpenMP team, whose threads spin, where workers sleep; 0: the same.
+    grain_of_team: Number = 0
 
 
 class Words(Protocol):
@@ -389,7 +390,7 @@ def _launch(
 ) -> None:
     """Write all launches, in order; the function leaves with the status if the workers run."""
     state = call.block
-    _, pieces, grain, grain_of_team, sum_blocks, spans, left = launches
+    _, pieces, grain, sum_blocks, spans, left, grain_of_team = launches
     launch = Launch(code, code.slots(state.read(CONTROL)), call.locked != 0)
     spins = (launch.control.read(at.TEAM) != 0) & (grain_of_team > 0)
     grain = spins.choose(grain_of_team, grain)

@@ -56,6 +56,7 @@ from openaclnn.engines.machine.code import Array, Code
 from openaclnn.engines.machine.host import LINE, machine
 from openaclnn.engines.machine.kinds import SIZE
 from openaclnn.engines.machine.numbers import (
+    Number,
     Truth,
     all_of,
     any_of,
@@ -70,7 +71,10 @@ from openaclnn.engines.machine.values import Shape, Value, Variable
 
 ROOM = 1 << 14  # FLOATs in the frame for copied operands and saved values
 AT_ONCE = 1 << 12  # elements of a piece of work, if rows are short
-FEW, AT_ONCE_OF_FEW = 1 << 17, 1 << 10  # elements of which each thread has few rows, and of a piece of these
+FEW, AT_ONCE_OF_FEW = (
+    1 << 17,
+    1 << 10,
+)  # elements of which each thread has few rows, and of a piece of these
 PIECE = 1 << 14  # elements of a piece of work in lines of positions
 PARTS = 32  # pieces of work in lines of positions, at least
 TOGETHER = 4  # vectors or rows of a line: with one, computing numbers of a row would wait for its own latency
@@ -1203,7 +1207,7 @@ class RowKernel(ClassKernel):
             few = all_of(pieces > 1, pieces <= grain)
             of_team, grain = (where(few, most(grain // by, 1), grain) for by in (8, 2))
         lines = where(grouped, GROUPS, where(by_rows, ROWS, where(by_runs, RUNS, POSITIONS)))
-        return Launches(lines, pieces, grain, of_team)
+        return Launches(lines, pieces, grain, grain_of_team=of_team)
 
     def kernels(self, plan: Plan, variant: int) -> Kernels:
         kinds = Kinds(plan, self.named)

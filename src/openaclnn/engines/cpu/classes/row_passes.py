@@ -159,7 +159,9 @@ class Phase:
 
 
 OTHERS = "others"
-FEW_DIGITS = 2.0**-20  # of a sum of FLOAT64: what is beside its largest term, if that is less, has too few digits
+FEW_DIGITS = (
+    2.0**-20
+)  # of a sum of FLOAT64: what is beside its largest term, if that is less, has too few digits
 READ = "input", "number", "at", "is_counted", "is_inside", "index_of"
 
 
@@ -508,7 +510,8 @@ class _Others(_Total):
         self.ties = code.variable(line.filled("f64", 0.0))
         self.taken_out = False
         # What is beside the largest, without the factor of powers, and what has none.
-        self.beside, self.more = (code.variable(line.reduced(self.sum.get(), operator.add)) for _ in range(2))  # fmt: skip
+        none = line.reduced(self.sum.get(), operator.add)
+        self.beside, self.more, self.power = (code.variable(none) for _ in range(3))
 
     def begin(self) -> None:
         for each in (self.sum, self.ties):
@@ -534,10 +537,10 @@ class _Others(_Total):
         self.sum.set(raised.choose(old * factor, self.sum.get()))
         self.ties.set(raised.choose(0.0, self.ties.get()))
 
-    def take_out(self, power: Value) -> None:
+    def take_out(self) -> None:
         """The sum has the largest's power, too."""
         self.taken_out = True
-        self.beside.set(self.get(self.line) - power)
+        self.beside.set(self.get(self.line) - self.power.get())
 
     def leave_out(self) -> None:
         """The sum has none of the largest's."""
@@ -670,6 +673,10 @@ class Passes:
                         )
                     self._set_top(line, top, running[top].so_far.get(), shifts.get(top))
                 self.apart = not (line.one_row and phase.online)
+                for node in phase.reductions:
+                    if node.what == OTHERS and not self.apart:
+                        # Here it is ready when the loop over the classes is.
+                        running[node.index].power.set(self._power_of_largest(self._top_of(node)))
                 self._phase(line, phase, count, running)
                 for node in phase.reductions:
                     running[node.index].fold()
@@ -682,8 +689,6 @@ class Passes:
             for node in phase.reductions if line.one_row and phase.online else ():
                 if node.what == OTHERS:
                     self._take_largest_out(line, phase, node, running)
-        for top, variables in shifts.items():
-            self.shifts[top] = _shift_of(variables)
         return running
 
     def _take_largest_out(
@@ -691,12 +696,12 @@ class Passes:
     ) -> None:  # fmt: skip
         """Subtract the largest's own power from a row's sum of all, where enough digits are left; where not, or where it is infinite, add up the others once more."""
         total, top = running[node.index], self._top_of(node)
-        shift, _ = self.shifts[top]
-        self.numbers[top] = largest = running[top].so_far.get()
-        power = self._shifted_exp().power(largest.splat(self.code.lanes), shift).lane(0).to("f64")
-        total.take_out(power)
-        with self.code.when(~(total.beside.get() > power * FEW_DIGITS), likely=False):
-            again = dataclasses.replace(phase, reductions=(node,), writes=(), saves=(), uses=(), asks=set())
+        self.numbers[top] = running[top].so_far.get()
+        total.take_out()
+        with self.code.when(~(total.beside.get() > total.power.get() * FEW_DIGITS), likely=False):
+            again = dataclasses.replace(
+                phase, reductions=(node,), writes=(), saves=(), uses=(), asks=set()
+            )
 
             def block(number: Value, count: Value) -> None:
                 self._phase(line, again, count, running)
@@ -706,6 +711,12 @@ class Passes:
             self.apart = True
             line.blocks([again], block)
             total.leave_out()
+
+    def _power_of_largest(self, top: int) -> Value:
+        """The power of a row's largest so far, without its factor, as its element has it."""
+        largest, (shift, _) = self.numbers[top], self.shifts[top]
+        power = self._shifted_exp().power(largest.splat(self.code.lanes), shift)
+        return power.lane(0).to("f64")
 
     def _kind(self, phase: Phase, node: Node) -> type[_Largest | _Total]:
         if node.what in ("largest", OTHERS):
