@@ -71,10 +71,8 @@ from openaclnn.engines.machine.values import Shape, Value, Variable
 
 ROOM = 1 << 14  # FLOATs in the frame for copied operands and saved values
 AT_ONCE = 1 << 12  # elements of a piece of work, if rows are short
-FEW, AT_ONCE_OF_FEW = (
-    1 << 17,
-    1 << 10,
-)  # elements of which each thread has few rows, and of a piece of these
+# Elements of which each thread has few rows, and of a piece of work then.
+FEW, AT_ONCE_OF_FEW = 1 << 17, 1 << 10
 PIECE = 1 << 14  # elements of a piece of work in lines of positions
 PARTS = 32  # pieces of work in lines of positions, at least
 TOGETHER = 4  # vectors or rows of a line: with one, computing numbers of a row would wait for its own latency

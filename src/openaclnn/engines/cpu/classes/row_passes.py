@@ -159,9 +159,8 @@ class Phase:
 
 
 OTHERS = "others"
-FEW_DIGITS = (
-    2.0**-20
-)  # of a sum of FLOAT64: what is beside its largest term, if that is less, has too few digits
+# What is beside the largest term of a sum of FLOAT64 has too few digits, if it is a smaller part of it.
+FEW_DIGITS = 2.0**-20
 READ = "input", "number", "at", "is_counted", "is_inside", "index_of"
 
 
