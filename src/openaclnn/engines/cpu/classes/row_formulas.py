@@ -127,7 +127,7 @@ class Lines:
     """Base of the four kinds of lines: parameters, targets, numbers of a row, and sums over the positions of a piece of work."""
 
     one_row = True
-    one_block = chooses = False
+    one_block = chooses = subtracts = False
 
     def __init__(self, code: Code, parameters: Parameters, schedule: Schedule, names: Names, kinds: Kinds) -> None:  # fmt: skip
         self.code, self.parameters, self.schedule = code, parameters, schedule
@@ -177,6 +177,9 @@ class Lines:
 
     def held(self, node: int, number: Value) -> Any:
         return number
+
+    def of_rows(self, numbers: list[Value]) -> Value:
+        raise NotImplementedError("of lines of rows")
 
     def spread(self, number: Any) -> Any:
         return number
@@ -270,7 +273,7 @@ def _whole(number: Value) -> Value:
 class RowLines(Lines):
     """A line is a row, or in `RowGroups` several, with classes in the lanes. Values that each row has are in lists, one item a row."""
 
-    rows = 1  # of a line
+    rows, subtracts = 1, True
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)

@@ -27,6 +27,7 @@ from openaclnn.engines.cpu.arithmetic.numerics import any_lane, paired
 from openaclnn.engines.cpu.formulas.words import HEAVY, Words, Words64
 from openaclnn.engines.formulas.rows import REDUCTIONS, Graph, Node
 from openaclnn.engines.machine.code import Code
+from openaclnn.engines.machine.host import machine
 from openaclnn.engines.machine.values import Shape, Value, Variable, fma
 
 OPERATORS: dict[str, Callable[..., Any]] = {
@@ -159,6 +160,7 @@ class Phase:
 
 
 OTHERS = "others"
+GROUPED = 256  # classes up to which rows are better together, with 8 lanes and more
 # What is beside the largest term of a sum of FLOAT64 has too few digits, if it is a smaller part of it.
 FEW_DIGITS = 2.0**-20
 READ = "input", "number", "at", "is_counted", "is_inside", "index_of"
@@ -311,10 +313,12 @@ class Schedule:
         """From how many vectors of classes up to how many TOGETHER rows are better in one line (`RowGroups`), if classes are contiguous.
 
         The time as a share of that with positions in the lanes, or of one row alone, 16 lanes: softmax of 21 to 100 classes 0.5 to 0.8, its gradient of 21 to 256 0.6 to 0.95, log-softmax 0.5 to 0.9, cross
-        entropy of 64 to 256 0.7 to 0.9, its gradient of 50 to 256 0.75 to 0.95. What is kept of more than 100 leaves the first-level cache.
+        entropy of 64 to 256 0.7 to 0.9, its gradient of 50 to 256 0.75 to 0.95, steps of 200 0.75; 8 lanes: steps of 80 to 256 0.7 to 0.9, softmax and log-softmax of 150 to 256 0.75 to 0.9. From 512
+        on it is the same; with 4 lanes, of which lines of one row have twice as many vectors at once, it was not measured beyond these.
         """
-        first = 1 if self.levels else self.short
-        return 4 if self.others else first, 8 if self.saved else 16
+        first, lanes = 1 if self.levels else self.short, machine().lanes
+        of_few_lanes = 8 if self.saved else 16
+        return 4 if self.others else first, of_few_lanes if lanes < 8 else GROUPED // lanes
 
     def slots(self) -> tuple[dict[Any, int], int]:
         """The slots in the frame of copied operands, by their names, and of saved nodes, by their indices; and the number of slots. A saved node takes the slot of an operand
@@ -347,6 +351,9 @@ class Line(Protocol):
     one_block: bool  # whether a block has all classes
     chooses: bool  # between values as they lie in memory
     one_row: bool  # a line is a row, not vectors of positions
+    subtracts: (
+        bool  # whether sums without a largest power are made of those with it: in lines of rows
+    )
     streams: int  # vectors of a row that are taken together
     several: Value
     """Whether a line is walked in several blocks, so that nothing is kept between phases."""
@@ -401,6 +408,9 @@ class Line(Protocol):
 
     def reduced(self, vector: Value, join: Callable[[Value, Value], Value]) -> Value:
         """The line's number of a vector of them."""
+
+    def of_rows(self, numbers: list[Value]) -> Value:
+        """A number of the line of one of each row; of lines that subtract alone."""
 
     def spread(self, number: Any) -> Value:
         """A number of the line beside its elements."""
@@ -499,7 +509,8 @@ class _Others(_Total):
     """The sum of powers relative to a largest, without the largest's own 1, beside which small ones would lose their digits: a loss near 0 is made of these. Classes
     that are as large are counted instead.
 
-    Of a row, all powers are added up first, and one of the largest is subtracted: FLOAT64 has digits enough for both, as a rule.
+    In lines of rows all powers are added up first, and one of the largest is subtracted: FLOAT64 has digits enough for both, as a rule. Lines of positions have so many that
+    one of them would often lack digits.
     """
 
     def __init__(self, code: Code, line: Line) -> None:
@@ -671,11 +682,11 @@ class Passes:
                             line, phase, number, top, running, before[top], shifts.get(top)
                         )
                     self._set_top(line, top, running[top].so_far.get(), shifts.get(top))
-                self.apart = not (line.one_row and phase.online)
+                self.apart = not (line.subtracts and phase.online)
                 for node in phase.reductions:
                     if node.what == OTHERS and not self.apart:
                         # Here it is ready when the loop over the classes is.
-                        running[node.index].power.set(self._power_of_largest(self._top_of(node)))
+                        running[node.index].power.set(self._power_of_largest(line, self._top_of(node)))  # fmt: skip
                 self._phase(line, phase, count, running)
                 for node in phase.reductions:
                     running[node.index].fold()
@@ -685,7 +696,7 @@ class Passes:
         for top, variables in shifts.items():
             self.shifts[top] = _shift_of(variables)
         for phase in phases:
-            for node in phase.reductions if line.one_row and phase.online else ():
+            for node in phase.reductions if line.subtracts and phase.online else ():
                 if node.what == OTHERS:
                     self._take_largest_out(line, phase, node, running)
         return running
@@ -697,7 +708,8 @@ class Passes:
         total, top = running[node.index], self._top_of(node)
         self.numbers[top] = running[top].so_far.get()
         total.take_out()
-        with self.code.when(~(total.beside.get() > total.power.get() * FEW_DIGITS), likely=False):
+        enough = total.beside.get() > total.power.get() * FEW_DIGITS
+        with self.code.when(any_lane(~enough), likely=False):
             again = dataclasses.replace(
                 phase, reductions=(node,), writes=(), saves=(), uses=(), asks=set()
             )
@@ -711,11 +723,12 @@ class Passes:
             line.blocks([again], block)
             total.leave_out()
 
-    def _power_of_largest(self, top: int) -> Value:
+    def _power_of_largest(self, line: Line, top: int) -> Value:
         """The power of a row's largest so far, without its factor, as its element has it."""
-        largest, (shift, _) = self.numbers[top], self.shifts[top]
-        power = self._shifted_exp().power(largest.splat(self.code.lanes), shift)
-        return power.lane(0).to("f64")
+        largest, (shift, _) = line.spread(self.numbers[top]), self.shifts[top]
+        base, lowest, rounder = map(line.spread, shift)
+        power = self._shifted_exp().power(largest.splat(self.code.lanes), (base, lowest, rounder))
+        return line.of_rows([one.lane(0) for one in power.streams()]).to("f64")
 
     def _kind(self, phase: Phase, node: Node) -> type[_Largest | _Total]:
         if node.what in ("largest", OTHERS):
