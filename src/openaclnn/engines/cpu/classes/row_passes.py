@@ -351,9 +351,9 @@ class Line(Protocol):
     one_block: bool  # whether a block has all classes
     chooses: bool  # between values as they lie in memory
     one_row: bool  # a line is a row, not vectors of positions
-    subtracts: (
-        bool  # whether sums without a largest power are made of those with it: in lines of rows
-    )
+    subtracts: bool
+    """Whether sums without a largest power are made of those with it: in lines of rows."""
+
     streams: int  # vectors of a row that are taken together
     several: Value
     """Whether a line is walked in several blocks, so that nothing is kept between phases."""
@@ -435,7 +435,7 @@ class _Largest:
     def __init__(self, code: Code, line: Line) -> None:
         self.line, self.lowest = line, line.filled("f32", -math.inf)
         self.top = code.variable(self.lowest)  # of a block
-        self.so_far, self.of_block = (code.variable(line.reduced(self.lowest, larger)) for _ in range(2))  # fmt: skip
+        self.so_far = code.variable(line.reduced(self.lowest, larger))
         self.nan = code.variable(line.filled("f32", 0.0).is_nan())
 
     def take(self, values: Value) -> None:
@@ -450,8 +450,7 @@ class _Largest:
 
     def fold(self) -> None:
         """After a block."""
-        self.of_block.set(self.line.reduced(self.top.get(), larger))
-        self.so_far.set(larger(self.so_far.get(), self.of_block.get()))
+        self.so_far.set(larger(self.so_far.get(), self.line.reduced(self.top.get(), larger)))
         self.top.set(self.lowest)
 
     def get(self, line: Line) -> Value:
