@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import math
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -350,6 +352,33 @@ def test_special_values_are_numpys(classes: int) -> None:
                 wanted = wanted.astype(np.float32)  # -6e38 is infinite
             assert (np.isnan(out) == np.isnan(wanted)).all(), (name, axis)
             np.testing.assert_allclose(out, wanted, rtol=1e-5, atol=1e-30)
+
+
+KEPT = 24
+MANY_KEPT = """from __future__ import annotations
+from openaclnn.engines.formulas.rows import Row, total
+from openaclnn.engines.formulas.words import tanh
+
+def many_kept(x: Row) -> Row:
+"""
+
+
+def test_values_that_have_no_room_are_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A formula with more values for each class than the frame keeps of four rows."""
+    names = [f"t{number}" for number in range(KEPT)]
+    lines = [f"{name} = tanh(x * {number + 1}.0)" for number, name in enumerate(names)]
+    lines += [f"whole = total({' + '.join(names)})", f"return {' - '.join(names)} * whole"]
+    (tmp_path / "many_kept.py").write_text(MANY_KEPT + "".join(f"    {line}\n" for line in lines))
+    monkeypatch.syspath_prepend(tmp_path)
+    formula = described(importlib.import_module("many_kept").many_kept)
+    assert len(Schedule(formula.graph({})).saved) == KEPT
+    for classes in (30, 100, 200, 256, 257):
+        inputs, outputs, numbers = drawn(formula, (9, classes), 1, np.float32)
+        assert computed(formula, inputs, outputs, 1, numbers) == 0
+        for got, wanted in zip(outputs, expected(formula, inputs, 1, numbers), strict=True):
+            assert_close(got, wanted, np.float32, classes)
 
 
 def test_strange_targets_are_reported() -> None:

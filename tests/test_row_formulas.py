@@ -169,7 +169,12 @@ def test_what_it_takes_is_said_by_annotations() -> None:
     def rowless(x: PerRow) -> PerRow:
         return x
 
+    def evaluated(x: Row) -> Row:
+        return x
+
+    evaluated.__annotations__["x"] = Row  # as without `from __future__ import annotations`
     for function, told in (
+        (evaluated, "begin with `from __future__ import annotations`"),
         (unknown, "y: expected one of Row, PerClass, PerRow, Target, got float"),
         (number, "scale: expected a float or a bool, got int"),
         (rowless, "expected a Row among its operands"),

@@ -413,7 +413,10 @@ def described(function: Callable[..., Any]) -> RowFormula:
                 operands.append((parameter.name, kind))
             else:
                 expected = "a float or a bool" if keyword else f"one of {', '.join(ROLES)}"
-                raise TypeError(f"{parameter.name}: expected {expected}, got {kind}")
+                told = f"{parameter.name}: expected {expected}, got {kind}"
+                if parameter.annotation is Row:  # evaluated: all of them are one
+                    told += " (its file has to begin with `from __future__ import annotations`)"
+                raise TypeError(told)
         if "Row" not in dict(operands).values() and inspect.signature(function).return_annotation != "Row":  # fmt: skip
             raise TypeError("expected a Row among its operands")
     formula = RowFormula(

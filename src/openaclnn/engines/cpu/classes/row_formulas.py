@@ -46,7 +46,7 @@ from openaclnn.engines.cpu.classes.parameters import (
     fields,
 )
 from openaclnn.engines.cpu.classes.row_copies import copier
-from openaclnn.engines.cpu.classes.row_passes import Line, Passes, Phase, Schedule
+from openaclnn.engines.cpu.classes.row_passes import ROOM, TOGETHER, Line, Passes, Phase, Schedule
 from openaclnn.engines.cpu.launching.launcher import BRIEF, TINY
 from openaclnn.engines.cpu.layouts.tiles import transposed
 from openaclnn.engines.cpu.registry import Runner
@@ -69,13 +69,11 @@ from openaclnn.engines.machine.numbers import (
 )
 from openaclnn.engines.machine.values import Shape, Value, Variable
 
-ROOM = 1 << 14  # FLOATs in the frame for copied operands and saved values
 AT_ONCE = 1 << 12  # elements of a piece of work, if rows are short
 # Elements of which each thread has few rows, and of a piece of work then.
 FEW, AT_ONCE_OF_FEW = 1 << 17, 1 << 10
 PIECE = 1 << 14  # elements of a piece of work in lines of positions
 PARTS = 32  # pieces of work in lines of positions, at least
-TOGETHER = 4  # vectors or rows of a line: with one, computing numbers of a row would wait for its own latency
 CHUNK = 1 << 11  # classes of a row that stay in the first-level cache
 AHEAD = 8  # classes to prefetch
 ROWS_AHEAD = 16  # rows to prefetch, if only one value of each is read

@@ -160,6 +160,8 @@ class Phase:
 
 
 OTHERS = "others"
+ROOM = 1 << 14  # FLOATs in the frame for copied operands and saved values
+TOGETHER = 4  # vectors or rows of a line: with one, computing numbers of a row would wait for its own latency
 GROUPED = 256  # classes up to which rows are better together, with 8 lanes and more
 # What is beside the largest term of a sum of FLOAT64 has too few digits, if it is a smaller part of it.
 FEW_DIGITS = 2.0**-20
@@ -317,8 +319,10 @@ class Schedule:
         on it is the same; with 4 lanes, of which lines of one row have twice as many vectors at once, it was not measured beyond these.
         """
         first, lanes = 1 if self.levels else self.short, machine().lanes
-        of_few_lanes = 8 if self.saved else 16
-        return 4 if self.others else first, of_few_lanes if lanes < 8 else GROUPED // lanes
+        last = (8 if self.saved else 16) if lanes < 8 else GROUPED // lanes
+        # What is kept of all rows has its place in the frame.
+        in_frame = ROOM // (TOGETHER * max(len(self.saved), 1)) // lanes
+        return 4 if self.others else first, min(last, in_frame)
 
     def slots(self) -> tuple[dict[Any, int], int]:
         """The slots in the frame of copied operands, by their names, and of saved nodes, by their indices; and the number of slots. A saved node takes the slot of an operand
