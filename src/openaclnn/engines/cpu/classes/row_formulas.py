@@ -70,7 +70,7 @@ from openaclnn.engines.machine.numbers import (
 from openaclnn.engines.machine.values import Shape, Value, Variable
 
 AT_ONCE = 1 << 12  # elements of a piece of work, if rows are short
-# Elements of which each thread has few rows, and of a piece of work then.
+# Elements up to which there are few rows for each thread, and those of a piece of work then.
 FEW, AT_ONCE_OF_FEW = 1 << 17, 1 << 10
 PIECE = 1 << 14  # elements of a piece of work in lines of positions
 PARTS = 32  # pieces of work in lines of positions, at least

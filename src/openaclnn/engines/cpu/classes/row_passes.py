@@ -521,7 +521,6 @@ class _Others(_Total):
         self.zero = line.filled("f32", 0.0)
         self.tied = code.variable(self.zero)
         self.ties = code.variable(line.filled("f64", 0.0))
-        self.taken_out = False
         # What is beside the largest, without the factor of powers, and what has none.
         none = line.reduced(self.sum.get(), operator.add)
         self.beside, self.more, self.power = (code.variable(none) for _ in range(3))
@@ -552,7 +551,6 @@ class _Others(_Total):
 
     def take_out(self) -> None:
         """The sum has the largest's power, too."""
-        self.taken_out = True
         self.beside.set(self.get(self.line) - self.power.get())
 
     def leave_out(self) -> None:
@@ -561,8 +559,6 @@ class _Others(_Total):
         self.more.set(self.line.reduced(self.ties.get(), operator.add) - 1.0)
 
     def others(self, factor: Value) -> Value:
-        if not self.taken_out:
-            self.leave_out()
         return self.beside.get() * factor + self.more.get()
 
 
@@ -699,9 +695,11 @@ class Passes:
         for top, variables in shifts.items():
             self.shifts[top] = _shift_of(variables)
         for phase in phases:
-            for node in phase.reductions if line.subtracts and phase.online else ():
-                if node.what == OTHERS:
+            for node in phase.reductions:
+                if node.what == OTHERS and line.subtracts and phase.online:
                     self._take_largest_out(line, phase, node, running)
+                elif node.what == OTHERS:
+                    running[node.index].leave_out()
         return running
 
     def _take_largest_out(
